@@ -1,0 +1,15 @@
+#pragma once
+
+/// All of accel but interop.hpp, which shows MPI and c10d.
+
+#include <accel/accelerator.hpp>
+#include <accel/collectives.hpp>
+#include <accel/data.hpp>
+#include <accel/device.hpp>
+#include <accel/error.hpp>
+#include <accel/model.hpp>
+#include <accel/optimizer.hpp>
+#include <accel/process.hpp>
+#include <accel/progress.hpp>
+#include <accel/scheduler.hpp>
+#include <accel/version.hpp>

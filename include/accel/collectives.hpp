@@ -1,0 +1,155 @@
+#pragma once
+
+#include <accel/export.hpp>
+#include <accel/process.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <vector>
+
+namespace accel {
+
+namespace detail {
+class GroupImpl;
+class WorkImpl;
+}  // namespace detail
+
+/// How values of the ranks become one. kAvg divides the sum by the number of ranks (floating dtypes only).
+enum class ReduceOp { kSum, kAvg, kMin, kMax, kProduct };
+
+/// What a transfer was for.
+enum class Purpose { kGradient, kControl, kBuffer, kUser };
+
+/// What a transfer was.
+enum class Operation { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier, kSend, kReceive };
+
+/// Calls and payload bytes, counted where they are handed to MPI or NCCL.
+struct OperationStats {
+  std::uint64_t calls = 0;
+  std::uint64_t bytes = 0;  ///< payload of this rank: numel x itemsize of the tensor it gave
+};
+
+/// Calls and bytes by operation and purpose since the group was made; subtract two to get those of a stretch.
+struct ACCEL_API CommStats {
+  static constexpr std::size_t kOperations = 7;
+  static constexpr std::size_t kPurposes = 4;
+  std::array<std::array<OperationStats, kPurposes>, kOperations> table{};
+
+  [[nodiscard]] OperationStats of(Operation operation, Purpose purpose) const;
+  [[nodiscard]] OperationStats of(Purpose purpose) const;  ///< summed over operations
+  [[nodiscard]] CommStats operator-(const CommStats& earlier) const;
+};
+
+/// How a group behaves when peers are slow or gone.
+struct GroupOptions {
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< longest wait for peers in one call
+  OnFailure on_failure = OnFailure::kDefault;
+};
+
+/// Some ranks of the job that communicate with each other. A value: copies refer to the same group.
+class ACCEL_API Group {
+ public:
+  /// This process alone; collectives of a group of one return their input.
+  Group();
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+
+  /// The facts of this process within the group: local rank and hosts count the group's ranks only.
+  [[nodiscard]] const Process& process() const;
+
+  [[nodiscard]] const GroupOptions& options() const;
+
+  /// The ranks that give the same `color`, ordered by `key`, then by rank. A negative color takes part and gets a
+  /// group of one. Collective: every rank of this group calls it.
+  [[nodiscard]] Group split(int color, int key = 0) const;
+
+  /// The same ranks with communicators and options of their own. Collective.
+  [[nodiscard]] Group duplicate(const GroupOptions& options) const;
+
+  [[nodiscard]] CommStats comm_stats() const;
+
+  explicit Group(std::shared_ptr<detail::GroupImpl> impl);
+  [[nodiscard]] detail::GroupImpl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<detail::GroupImpl> impl_;
+};
+
+/// All ranks of the job. Collective at its first call.
+/// @throws CommError  MPI cannot be initialised.
+ACCEL_API const Group& world();
+
+/// An operation under way. Keep the tensors alive and untouched until `wait` returns.
+class [[nodiscard("an operation must be waited for: call wait()")]] ACCEL_API Work {
+ public:
+  Work();  ///< of an operation that is already complete
+  explicit Work(std::shared_ptr<detail::WorkImpl> impl);
+
+  /// Blocks until the result is there (CUDA: until the current stream is ordered after it).
+  /// @throws TimeoutError  a peer did not answer in time.   @throws CommError  a peer is lost.
+  void wait();
+  [[nodiscard]] bool is_completed() const;
+
+ private:
+  std::shared_ptr<detail::WorkImpl> impl_;
+};
+
+/// Combines `tensor` over all ranks, in place.
+///
+/// Collective: every rank of `group` calls it, in the same order, with equal shapes and dtypes.
+/// @param tensor  any shape, contiguous or not, zero elements allowed; float64/32, float16, bfloat16, int8..int64,
+///                uint8, bool; on CPU or CUDA. 16-bit floats are summed in float32 and rounded once.
+/// @throws UsageError   dtype or layout not supported.   @throws CommError  a peer is lost.
+ACCEL_API void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, const Group& group = world(),
+                          std::source_location where = std::source_location::current());
+ACCEL_API Work all_reduce_async(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, const Group& group = world(),
+                                std::source_location where = std::source_location::current());
+
+/// Copies `tensor` of rank `root` to all ranks, in place. Collective; equal shapes and dtypes.
+ACCEL_API void broadcast(at::Tensor& tensor, int root = 0, const Group& group = world(),
+                         std::source_location where = std::source_location::current());
+ACCEL_API Work broadcast_async(at::Tensor& tensor, int root = 0, const Group& group = world(),
+                               std::source_location where = std::source_location::current());
+
+/// The tensors of all ranks, in order of rank. Shapes may differ in dimension 0 (ragged); dtypes and the other
+/// dimensions are equal, which is checked. Collective.
+/// @throws UsageError  on all ranks, if dtypes or trailing shapes differ; names the ranks.
+ACCEL_API std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = world(),
+                                             std::source_location where = std::source_location::current());
+
+/// As all_gather, into `output` of shape [size, ...shape of tensor]: equal shapes on all ranks, nothing is checked.
+ACCEL_API void all_gather_into(at::Tensor& output, const at::Tensor& tensor, const Group& group = world(),
+                               std::source_location where = std::source_location::current());
+ACCEL_API Work all_gather_into_async(at::Tensor& output, const at::Tensor& tensor, const Group& group = world(),
+                                     std::source_location where = std::source_location::current());
+
+/// Combines `input` ([size x n, ...]) over all ranks and leaves slice `rank` ([n, ...]) in `output`. Collective.
+ACCEL_API void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum,
+                              const Group& group = world(),
+                              std::source_location where = std::source_location::current());
+ACCEL_API Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum,
+                                    const Group& group = world(),
+                                    std::source_location where = std::source_location::current());
+
+/// Returns when every rank of `group` has called it. Collective.
+ACCEL_API void barrier(const Group& group = world(), std::source_location where = std::source_location::current());
+ACCEL_API Work barrier_async(const Group& group = world(),
+                             std::source_location where = std::source_location::current());
+
+/// Sends to or receives from one rank; matched by `tag`, outside the order of collectives. Only the two ranks call.
+ACCEL_API void send(const at::Tensor& tensor, int to, const Group& group = world(), int tag = 0,
+                    std::source_location where = std::source_location::current());
+ACCEL_API Work send_async(const at::Tensor& tensor, int to, const Group& group = world(), int tag = 0,
+                          std::source_location where = std::source_location::current());
+ACCEL_API void recv(at::Tensor& tensor, int from, const Group& group = world(), int tag = 0,
+                    std::source_location where = std::source_location::current());
+ACCEL_API Work recv_async(at::Tensor& tensor, int from, const Group& group = world(), int tag = 0,
+                          std::source_location where = std::source_location::current());
+
+}  // namespace accel
