@@ -1,0 +1,40 @@
+#pragma once
+
+#include "comm/ops.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <source_location>
+#include <string>
+
+namespace accel::detail {
+
+/// Who is called, for the texts of errors.
+struct CallSite {
+  const char* call;
+  const Group& group;
+  const std::source_location& where;
+};
+
+/// Everything here throws before anything is sent, so the group stays good.
+[[noreturn]] void usage_error(const CallSite& site, const std::string& text);
+
+/// What is wrong with a tensor that is to be sent; empty if nothing is.
+std::string defect_of(const at::Tensor& tensor, const char* argument);
+
+/// Defined, dense, strided, of a dtype that can travel.
+void check_tensor(const CallSite& site, const at::Tensor& tensor, const char* argument);
+
+/// As check_tensor, and no two elements share memory: results are written into it.
+void check_output(const CallSite& site, const at::Tensor& tensor, const char* argument);
+
+/// Averages and factors want floating dtypes.
+void check_reduce(const CallSite& site, const at::Tensor& tensor, const ReduceSpec& spec);
+
+void check_rank(const CallSite& site, int rank, const char* argument);
+
+/// `large` holds size x the elements of `small`, same dtype and device.
+void check_gathered(const CallSite& site, const at::Tensor& large, const char* large_name, const at::Tensor& small,
+                    const char* small_name);
+
+}  // namespace accel::detail

@@ -1,0 +1,181 @@
+#include "comm/check.hpp"
+#include "comm/group_impl.hpp"
+
+#include <accel/collectives.hpp>
+#include <accel/error.hpp>
+
+#include <utility>
+
+namespace accel {
+namespace detail {
+namespace {
+
+using Pending = Channel::Pending;
+
+Channel& channel_for(const CallSite& site, const c10::Device& device) {
+  Channel* channel = site.group.impl().channel(device.type());
+  if (channel == nullptr)
+    usage_error(site, cat("expected a tensor on a device that this group serves, found ", device,
+                          "; move it with tensor.to(...)"));
+  return *channel;
+}
+
+// Values change under autograd's eyes: a tensor that it saved for backward must be seen to have changed.
+void mark_written(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+Pending start_all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const Group& group, bool async,
+                         const std::source_location& where) {
+  const CallSite site{"all_reduce", group, where};
+  check_output(site, tensor, "tensor");
+  check_reduce(site, tensor, spec);
+  Channel& channel = channel_for(site, tensor.device());
+  mark_written(tensor);
+  return channel.all_reduce(tensor, spec, {spec.purpose, async, where});
+}
+
+Pending start_broadcast(const at::Tensor& tensor, int root, Purpose purpose, const Group& group, bool async,
+                        const std::source_location& where) {
+  const CallSite site{"broadcast", group, where};
+  check_output(site, tensor, "tensor");
+  check_rank(site, root, "root");
+  Channel& channel = channel_for(site, tensor.device());
+  if (group.rank() != root) mark_written(tensor);
+  return channel.broadcast(tensor, root, {purpose, async, where});
+}
+
+Pending start_all_gather_into(const at::Tensor& output, const at::Tensor& tensor, Purpose purpose, const Group& group,
+                              bool async, const std::source_location& where) {
+  const CallSite site{"all_gather_into", group, where};
+  check_tensor(site, tensor, "tensor");
+  check_output(site, output, "output");
+  check_gathered(site, output, "output", tensor, "tensor");
+  Channel& channel = channel_for(site, tensor.device());
+  mark_written(output);
+  return channel.all_gather_into(output, tensor, {purpose, async, where});
+}
+
+Pending start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
+                             const Group& group, bool async, const std::source_location& where) {
+  const CallSite site{"reduce_scatter", group, where};
+  check_tensor(site, input, "input");
+  check_output(site, output, "output");
+  check_gathered(site, input, "input", output, "output");
+  check_reduce(site, input, spec);
+  Channel& channel = channel_for(site, input.device());
+  mark_written(output);
+  return channel.reduce_scatter(output, input, spec, {spec.purpose, async, where});
+}
+
+void check_peer(const CallSite& site, int peer, int tag, const char* argument) {
+  if (site.group.size() == 1)
+    usage_error(site, "expected a group of at least two ranks, found a group of one; it has no other rank to reach");
+  check_rank(site, peer, argument);
+  if (peer == site.group.rank())
+    usage_error(site, cat("expected another rank as `", argument, "`, found this rank (", peer, "); copy the tensor"));
+  if (tag < 0) usage_error(site, cat("expected a tag of 0 or more, found ", tag));
+}
+
+Pending start_send(const at::Tensor& tensor, int to, const Group& group, int tag, bool async,
+                   const std::source_location& where) {
+  const CallSite site{"send", group, where};
+  check_tensor(site, tensor, "tensor");
+  check_peer(site, to, tag, "to");
+  return channel_for(site, tensor.device()).send(tensor, to, tag, {Purpose::kUser, async, where});
+}
+
+Pending start_recv(const at::Tensor& tensor, int from, const Group& group, int tag, bool async,
+                   const std::source_location& where) {
+  const CallSite site{"recv", group, where};
+  check_output(site, tensor, "tensor");
+  check_peer(site, from, tag, "from");
+  Channel& channel = channel_for(site, tensor.device());
+  mark_written(tensor);
+  return channel.recv(tensor, from, tag, {Purpose::kUser, async, where});
+}
+
+// Control messages go over the CPU where the group has it, and a barrier holds the host, not a stream.
+Pending start_barrier(const Group& group, bool async, const std::source_location& where) {
+  const CallSite site{"barrier", group, where};
+  return channel_for(site, control_device(group)).barrier({Purpose::kUser, async, where});
+}
+
+}  // namespace
+
+void all_reduce(at::Tensor& tensor, const ReduceSpec& spec, const Group& group, const std::source_location& where) {
+  start_all_reduce(tensor, spec, group, false, where);
+}
+
+Work all_reduce_async(at::Tensor& tensor, const ReduceSpec& spec, const Group& group,
+                      const std::source_location& where) {
+  return Work(start_all_reduce(tensor, spec, group, true, where));
+}
+
+void broadcast(at::Tensor& tensor, int root, Purpose purpose, const Group& group, const std::source_location& where) {
+  start_broadcast(tensor, root, purpose, group, false, where);
+}
+
+void all_gather_into(at::Tensor& output, const at::Tensor& tensor, Purpose purpose, const Group& group,
+                     const std::source_location& where) {
+  start_all_gather_into(output, tensor, purpose, group, false, where);
+}
+
+}  // namespace detail
+
+void all_reduce(at::Tensor& tensor, ReduceOp op, const Group& group, std::source_location where) {
+  detail::start_all_reduce(tensor, {.op = op}, group, false, where);
+}
+Work all_reduce_async(at::Tensor& tensor, ReduceOp op, const Group& group, std::source_location where) {
+  return Work(detail::start_all_reduce(tensor, {.op = op}, group, true, where));
+}
+
+void broadcast(at::Tensor& tensor, int root, const Group& group, std::source_location where) {
+  detail::start_broadcast(tensor, root, Purpose::kUser, group, false, where);
+}
+Work broadcast_async(at::Tensor& tensor, int root, const Group& group, std::source_location where) {
+  return Work(detail::start_broadcast(tensor, root, Purpose::kUser, group, true, where));
+}
+
+std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group, std::source_location where) {
+  return detail::all_gather(tensor, Purpose::kUser, group, where);
+}
+
+void all_gather_into(at::Tensor& output, const at::Tensor& tensor, const Group& group, std::source_location where) {
+  detail::start_all_gather_into(output, tensor, Purpose::kUser, group, false, where);
+}
+Work all_gather_into_async(at::Tensor& output, const at::Tensor& tensor, const Group& group,
+                           std::source_location where) {
+  return Work(detail::start_all_gather_into(output, tensor, Purpose::kUser, group, true, where));
+}
+
+void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op, const Group& group,
+                    std::source_location where) {
+  detail::start_reduce_scatter(output, input, {.op = op}, group, false, where);
+}
+Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op, const Group& group,
+                          std::source_location where) {
+  return Work(detail::start_reduce_scatter(output, input, {.op = op}, group, true, where));
+}
+
+void barrier(const Group& group, std::source_location where) {
+  detail::start_barrier(group, false, where);
+}
+Work barrier_async(const Group& group, std::source_location where) {
+  return Work(detail::start_barrier(group, true, where));
+}
+
+void send(const at::Tensor& tensor, int to, const Group& group, int tag, std::source_location where) {
+  detail::start_send(tensor, to, group, tag, false, where);
+}
+Work send_async(const at::Tensor& tensor, int to, const Group& group, int tag, std::source_location where) {
+  return Work(detail::start_send(tensor, to, group, tag, true, where));
+}
+void recv(at::Tensor& tensor, int from, const Group& group, int tag, std::source_location where) {
+  detail::start_recv(tensor, from, group, tag, false, where);
+}
+Work recv_async(at::Tensor& tensor, int from, const Group& group, int tag, std::source_location where) {
+  return Work(detail::start_recv(tensor, from, group, tag, true, where));
+}
+
+}  // namespace accel

@@ -1,0 +1,195 @@
+#include "comm/mpi_backend.hpp"
+
+#include "comm/backend_work.hpp"
+#include "comm/check.hpp"
+#include "comm/compat.hpp"
+#include "comm/followed.hpp"
+#include "comm/mpi_channel.hpp"
+
+#include <accel/error.hpp>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <utility>
+
+namespace accel::detail {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+class MpiBackend final : public c10d::Backend {
+ public:
+  MpiBackend(std::shared_ptr<MpiChannel> channel, const GroupOptions& options)
+      : c10d::Backend(channel->engine().ring().rank, channel->engine().ring().size),
+        channel_(std::move(channel)),
+        options_(c10::make_intrusive<Options>("accel-mpi", options.timeout)) {}
+
+  const std::string getBackendName() const override { return "accel-mpi"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
+    const at::Tensor& tensor = only(tensors, "allreduce");
+    const ReduceSpec spec = spec_of(opts.reduceOp, tensor, "allreduce");
+    return work(channel_->all_reduce(tensor, spec, call(opts)), c10d::OpType::ALLREDUCE, {tensor});
+  }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
+    const at::Tensor& tensor = only(tensors, "broadcast");
+    check_root(opts.rootRank);
+    return work(channel_->broadcast(tensor, static_cast<int>(opts.rootRank), call(opts)), c10d::OpType::BROADCAST,
+                {tensor});
+  }
+
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
+    const at::Tensor& input = only(inputs, "allgather");
+    const Tensors parts = only_list(outputs, "allgather");
+    for (const at::Tensor& part : parts) check_like(part, input, "allgather");
+    const at::Tensor flat = at::empty({getSize(), input.numel()}, input.options());
+    auto pending = followed_by(channel_->all_gather_into(flat, input, call(opts)), [flat, parts] {
+      const at::AutoDispatchBelowADInplaceOrView below_autograd;
+      for (std::size_t rank = 0; rank < parts.size(); ++rank)
+        parts[rank].copy_(flat[static_cast<std::int64_t>(rank)].view(parts[rank].sizes()));
+    });
+    return work(std::move(pending), c10d::OpType::ALLGATHER, parts);
+  }
+
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override {
+    check(input, "_allgather_base");
+    check(output, "_allgather_base");
+    check_size(output, input, "_allgather_base");
+    return work(channel_->all_gather_into(output, input, call(opts)), c10d::OpType::_ALLGATHER_BASE, {output});
+  }
+
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override {
+    const at::Tensor& output = only(outputs, "reduce_scatter");
+    const Tensors parts = only_list(inputs, "reduce_scatter");
+    for (const at::Tensor& part : parts) check_like(part, output, "reduce_scatter");
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::Tensor flat = at::stack(parts);
+    const ReduceSpec spec = spec_of(opts.reduceOp, output, "reduce_scatter");
+    return work(channel_->reduce_scatter(output, flat, spec, call(opts)), c10d::OpType::REDUCE_SCATTER, {output});
+  }
+
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
+    check(input, "_reduce_scatter_base");
+    check(output, "_reduce_scatter_base");
+    check_size(input, output, "_reduce_scatter_base");
+    const ReduceSpec spec = spec_of(opts.reduceOp, input, "_reduce_scatter_base");
+    return work(channel_->reduce_scatter(output, input, spec, call(opts)), c10d::OpType::_REDUCE_SCATTER_BASE,
+                {output});
+  }
+
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override {
+    return work(channel_->barrier(call(opts)), c10d::OpType::BARRIER, {});
+  }
+
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    const at::Tensor& tensor = only(tensors, "send");
+    check_peer(to, "send");
+    return work(channel_->send(tensor, to, tag, {Purpose::kUser, true, {}}), c10d::OpType::SEND, {tensor});
+  }
+
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    const at::Tensor& tensor = only(tensors, "recv");
+    check_peer(from, "recv");
+    return work(channel_->recv(tensor, from, tag, {Purpose::kUser, true, {}}), c10d::OpType::RECV, {tensor});
+  }
+
+ private:
+  WorkPtr work(Channel::Pending pending, c10d::OpType type, Tensors results) const {
+    return backend_work(std::move(pending), getRank(), type, std::move(results));
+  }
+
+  template <class OpOptions>
+  static CallOptions call(const OpOptions& options) {
+    return {Purpose::kUser, is_async(options), {}};
+  }
+
+  [[noreturn]] void refuse(const char* name, const std::string& text) const {
+    throw UsageError(message({getRank(), getSize()}, name, text));
+  }
+
+  void check(const at::Tensor& tensor, const char* name) const {
+    if (const std::string defect = defect_of(tensor, "tensor"); !defect.empty()) refuse(name, defect);
+    if (!tensor.device().is_cpu())
+      refuse(name, cat("expected a tensor on the CPU, found ", tensor.device(), "; move it with tensor.cpu()"));
+  }
+
+  void check_like(const at::Tensor& part, const at::Tensor& like, const char* name) const {
+    check(part, name);
+    if (part.numel() != like.numel() || part.scalar_type() != like.scalar_type())
+      refuse(name, cat("expected tensors of ", like.numel(), " elements of ", c10::toString(like.scalar_type()),
+                       ", found ", part.numel(), " of ", c10::toString(part.scalar_type())));
+  }
+
+  void check_size(const at::Tensor& large, const at::Tensor& small, const char* name) const {
+    if (large.numel() != getSize() * small.numel() || large.scalar_type() != small.scalar_type())
+      refuse(name,
+             cat("expected ", getSize(), " x ", small.numel(), " elements of ", c10::toString(small.scalar_type()),
+                 ", found ", large.numel(), " of ", c10::toString(large.scalar_type())));
+  }
+
+  void check_root(std::int64_t root) const {
+    if (root < 0 || root >= getSize())
+      refuse("broadcast", cat("expected a root in 0..", getSize() - 1, ", found ", root));
+  }
+
+  void check_peer(int peer, const char* name) const {
+    if (peer < 0 || peer >= getSize() || peer == getRank())
+      refuse(name, cat("expected another rank in 0..", getSize() - 1, ", found ", peer));
+  }
+
+  const at::Tensor& only(const Tensors& tensors, const char* name) const {
+    if (tensors.size() != 1) refuse(name, cat("expected one tensor, found ", tensors.size()));
+    check(tensors.front(), name);
+    return tensors.front();
+  }
+
+  const Tensors& only_list(const std::vector<Tensors>& lists, const char* name) const {
+    if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(getSize()))
+      refuse(name, cat("expected one list of ", getSize(), " tensors, found ", lists.size(), " lists"));
+    return lists.front();
+  }
+
+  ReduceSpec spec_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* name) const {
+    ReduceSpec spec;
+    switch (op.op_) {
+      case c10d::ReduceOp::SUM:
+        return spec;
+      case c10d::ReduceOp::AVG:
+        spec.op = ReduceOp::kAvg;
+        break;
+      case c10d::ReduceOp::PREMUL_SUM:
+        spec.factor = factor_of(op);
+        break;
+      case c10d::ReduceOp::PRODUCT:
+        spec.op = ReduceOp::kProduct;
+        return spec;
+      case c10d::ReduceOp::MIN:
+        spec.op = ReduceOp::kMin;
+        return spec;
+      case c10d::ReduceOp::MAX:
+        spec.op = ReduceOp::kMax;
+        return spec;
+      default:
+        refuse(name, "expected SUM, AVG, PREMUL_SUM, PRODUCT, MIN or MAX, found a bitwise operation");
+    }
+    if (!tensor.is_floating_point())
+      refuse(name,
+             cat("expected a floating dtype for AVG and PREMUL_SUM, found ", c10::toString(tensor.scalar_type())));
+    return spec;
+  }
+
+  const std::shared_ptr<MpiChannel> channel_;
+  const c10::intrusive_ptr<Options> options_;
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> make_mpi_backend(std::shared_ptr<MpiChannel> channel, const GroupOptions& options) {
+  return c10::make_intrusive<MpiBackend>(std::move(channel), options);
+}
+
+}  // namespace accel::detail

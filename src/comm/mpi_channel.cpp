@@ -1,0 +1,92 @@
+#include "comm/mpi_channel.hpp"
+
+#include "comm/mpi_transfer.hpp"
+
+namespace accel::detail {
+namespace {
+
+MpiCall describe(const char* name, Operation operation, std::int64_t bytes, const CallOptions& call) {
+  return {name, operation, call.purpose, bytes, call.where};
+}
+
+Channel::Pending complete(Channel::Pending pending, const CallOptions& call) {
+  if (call.async) return pending;
+  pending->wait(std::chrono::milliseconds::zero());
+  return nullptr;
+}
+
+}  // namespace
+
+// The bodies hold their tensors: a worker may still be in the call when the caller has left it with a TimeoutError.
+
+Channel::Pending MpiChannel::all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const CallOptions& call) {
+  const Reduction reduction{tensor.scalar_type(), spec.op, spec.factor};
+  return engine_->call(describe("all_reduce", Operation::kAllReduce, bytes_of(tensor), call), call.async,
+                       [block = Block(tensor, Block::Content::kKeep), reduction](const Ring& ring) {
+                         all_reduce_buffer(block.data(), block.tensor().numel(), reduction, ring);
+                         block.copy_back();
+                       });
+}
+
+Channel::Pending MpiChannel::broadcast(const at::Tensor& tensor, int root, const CallOptions& call) {
+  const bool sends = engine_->ring().rank == root;
+  const auto content = sends ? Block::Content::kKeep : Block::Content::kOverwritten;
+  return engine_->call(describe("broadcast", Operation::kBroadcast, bytes_of(tensor), call), call.async,
+                       [block = Block(tensor, content), root, sends](const Ring& ring) {
+                         broadcast_buffer(block.data(), bytes_of(block.tensor()), root, ring);
+                         if (!sends) block.copy_back();
+                       });
+}
+
+Channel::Pending MpiChannel::all_gather_into(const at::Tensor& output, const at::Tensor& input,
+                                             const CallOptions& call) {
+  return engine_->call(
+      describe("all_gather_into", Operation::kAllGather, bytes_of(input), call), call.async,
+      [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep)](const Ring& ring) {
+        all_gather_buffer(to.data(), from.data(), bytes_of(from.tensor()), ring);
+        to.copy_back();
+      });
+}
+
+Channel::Pending MpiChannel::all_gather_rows(const at::Tensor& output, const at::Tensor& input,
+                                             const std::vector<std::int64_t>& rows, const CallOptions& call) {
+  std::int64_t all_rows = 0;
+  for (const std::int64_t count : rows) all_rows += count;
+  std::vector<std::int64_t> bytes;
+  for (const std::int64_t count : rows) bytes.push_back(all_rows == 0 ? 0 : bytes_of(output) / all_rows * count);
+  return engine_->call(describe("all_gather", Operation::kAllGather, bytes_of(input), call), call.async,
+                       [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
+                        bytes = std::move(bytes)](const Ring& ring) {
+                         all_gather_ragged_buffer(to.data(), from.data(), bytes, ring);
+                         to.copy_back();
+                       });
+}
+
+Channel::Pending MpiChannel::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
+                                            const CallOptions& call) {
+  const Reduction reduction{input.scalar_type(), spec.op, spec.factor};
+  return engine_->call(describe("reduce_scatter", Operation::kReduceScatter, bytes_of(input), call), call.async,
+                       [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
+                        reduction](const Ring& ring) {
+                         reduce_scatter_buffer(to.data(), from.data(), to.tensor().numel(), reduction, ring);
+                         to.copy_back();
+                       });
+}
+
+Channel::Pending MpiChannel::barrier(const CallOptions& call) {
+  return engine_->call(describe("barrier", Operation::kBarrier, 0, call), call.async,
+                       [](const Ring& ring) { require_mpi(MPI_Barrier(ring.communicator), "MPI_Barrier"); });
+}
+
+Channel::Pending MpiChannel::send(const at::Tensor& tensor, int to, int tag, const CallOptions& call) {
+  return complete(
+      MpiTransfer::send(engine_, tensor, to, tag, describe("send", Operation::kSend, bytes_of(tensor), call)), call);
+}
+
+Channel::Pending MpiChannel::recv(const at::Tensor& tensor, int from, int tag, const CallOptions& call) {
+  return complete(
+      MpiTransfer::recv(engine_, tensor, from, tag, describe("recv", Operation::kReceive, bytes_of(tensor), call)),
+      call);
+}
+
+}  // namespace accel::detail

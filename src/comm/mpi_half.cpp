@@ -1,0 +1,148 @@
+#include "comm/mpi_buffers.hpp"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+namespace accel::detail {
+namespace {
+
+// A piece is cut into one shard a rank. Shards of this many elements keep their float32 sums in cache.
+constexpr std::int64_t kShard = std::int64_t{1} << 16;
+
+// NaN goes through, as in at::min and at::max.
+float smaller(float a, float b) {
+  return std::isnan(a) || a < b ? a : b;
+}
+float larger(float a, float b) {
+  return std::isnan(a) || a > b ? a : b;
+}
+
+template <class Half>
+void accumulate(float* __restrict sums, const Half* __restrict values, std::int64_t numel, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      for (std::int64_t i = 0; i < numel; ++i) sums[i] += static_cast<float>(values[i]);
+      return;
+    case ReduceOp::kProduct:
+      for (std::int64_t i = 0; i < numel; ++i) sums[i] *= static_cast<float>(values[i]);
+      return;
+    case ReduceOp::kMin:
+      for (std::int64_t i = 0; i < numel; ++i) sums[i] = smaller(sums[i], static_cast<float>(values[i]));
+      return;
+    case ReduceOp::kMax:
+      for (std::int64_t i = 0; i < numel; ++i) sums[i] = larger(sums[i], static_cast<float>(values[i]));
+      return;
+  }
+}
+
+// Combines `ranks` shards of `numel` elements that lie behind one another, in order of rank, and rounds once.
+template <class Half>
+void combine(Half* output, const Half* shards, std::int64_t numel, const Reduction& reduction, int ranks,
+             std::vector<float>& sums) {
+  sums.resize(static_cast<std::size_t>(numel));
+  for (std::int64_t i = 0; i < numel; ++i) sums[static_cast<std::size_t>(i)] = static_cast<float>(shards[i]);
+  for (int rank = 1; rank < ranks; ++rank) accumulate(sums.data(), shards + rank * numel, numel, reduction.op);
+  if (!reduction.scales()) {
+    for (std::int64_t i = 0; i < numel; ++i) output[i] = static_cast<Half>(sums[static_cast<std::size_t>(i)]);
+    return;
+  }
+  const auto divisor = static_cast<float>(reduction.op == ReduceOp::kAvg ? ranks : 1);
+  const auto factor = static_cast<float>(reduction.factor);
+  for (std::int64_t i = 0; i < numel; ++i)
+    output[i] = static_cast<Half>(sums[static_cast<std::size_t>(i)] / divisor * factor);
+}
+
+void combine(std::uint16_t* output, const std::uint16_t* shards, std::int64_t numel, const Reduction& reduction,
+             int ranks, std::vector<float>& sums) {
+  // Both classes are one 16-bit word.
+  if (reduction.dtype == c10::ScalarType::Half)
+    combine(reinterpret_cast<c10::Half*>(output), reinterpret_cast<const c10::Half*>(shards), numel, reduction, ranks,
+            sums);
+  else
+    combine(reinterpret_cast<c10::BFloat16*>(output), reinterpret_cast<const c10::BFloat16*>(shards), numel, reduction,
+            ranks, sums);
+}
+
+// How a piece is cut into shards: the first `extra` ranks have one element more.
+struct Shards {
+  std::vector<int> counts;
+  std::vector<int> firsts;
+
+  Shards(std::int64_t numel, int ranks) {
+    int first = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      firsts.push_back(first);
+      counts.push_back(static_cast<int>(numel / ranks + (rank < numel % ranks ? 1 : 0)));
+      first += counts.back();
+    }
+  }
+};
+
+class HalfReducer {
+ public:
+  HalfReducer(const Reduction& reduction, const Ring& ring) : reduction_(reduction), ring_(ring) {}
+
+  // Every rank combines its shard of the piece, then all learn all shards.
+  void all_reduce_piece(std::uint16_t* piece, std::int64_t numel) {
+    const Shards shards(numel, ring_.size);
+    const int mine = shards.counts[static_cast<std::size_t>(ring_.rank)];
+    std::uint16_t* const own = piece + shards.firsts[static_cast<std::size_t>(ring_.rank)];
+    std::vector<int> received_counts(static_cast<std::size_t>(ring_.size), mine);
+    std::vector<int> received_firsts;
+    for (int rank = 0; rank < ring_.size; ++rank) received_firsts.push_back(rank * mine);
+    received_.resize(static_cast<std::size_t>(mine) * static_cast<std::size_t>(ring_.size) + 1);
+    require_mpi(MPI_Alltoallv(piece, shards.counts.data(), shards.firsts.data(), MPI_UINT16_T, received_.data(),
+                              received_counts.data(), received_firsts.data(), MPI_UINT16_T, ring_.communicator),
+                "MPI_Alltoallv");
+    combine(own, received_.data(), mine, reduction_, ring_.size, sums_);
+    require_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece, shards.counts.data(), shards.firsts.data(),
+                               MPI_UINT16_T, ring_.communicator),
+                "MPI_Allgatherv");
+  }
+
+  // `packed` holds the same piece of every slice, ours goes to `output`.
+  void reduce_scatter_piece(std::uint16_t* output, const std::uint16_t* packed, std::int64_t numel) {
+    received_.resize(static_cast<std::size_t>(numel) * static_cast<std::size_t>(ring_.size));
+    require_mpi(MPI_Alltoall(packed, static_cast<int>(numel), MPI_UINT16_T, received_.data(), static_cast<int>(numel),
+                             MPI_UINT16_T, ring_.communicator),
+                "MPI_Alltoall");
+    combine(output, received_.data(), numel, reduction_, ring_.size, sums_);
+  }
+
+ private:
+  const Reduction& reduction_;
+  const Ring& ring_;
+  std::vector<std::uint16_t> received_;
+  std::vector<float> sums_;
+};
+
+}  // namespace
+
+void all_reduce_half(std::uint16_t* data, std::int64_t numel, const Reduction& reduction, const Ring& ring) {
+  HalfReducer reducer(reduction, ring);
+  const std::int64_t piece = kShard * ring.size;
+  for (std::int64_t first = 0; first < numel; first += piece)
+    reducer.all_reduce_piece(data + first, std::min(piece, numel - first));
+}
+
+void reduce_scatter_half(std::uint16_t* output, const std::uint16_t* input, std::int64_t numel,
+                         const Reduction& reduction, const Ring& ring) {
+  HalfReducer reducer(reduction, ring);
+  std::vector<std::uint16_t> packed;
+  for (std::int64_t first = 0; first < numel; first += kShard) {
+    const std::int64_t count = std::min(kShard, numel - first);
+    packed.resize(static_cast<std::size_t>(count * ring.size));
+    for (int rank = 0; rank < ring.size; ++rank)
+      std::memcpy(packed.data() + rank * count, input + rank * numel + first,
+                  static_cast<std::size_t>(count) * sizeof(std::uint16_t));
+    reducer.reduce_scatter_piece(output + first, packed.data(), count);
+  }
+}
+
+}  // namespace accel::detail
