@@ -1,0 +1,135 @@
+#include <accel/accelerator.hpp>
+
+#include "accelerator/accelerator_impl.hpp"
+#include "comm/ops.hpp"
+#include "core/message.hpp"
+
+#include <accel/error.hpp>
+
+#include <utility>
+
+namespace accel {
+namespace detail {
+namespace {
+
+const AcceleratorOptions& checked(const AcceleratorOptions& options) {
+  const auto positive = [](const char* field, std::int64_t value) {
+    if (value < 1)
+      throw UsageError(message({process().rank, process().size}, "Accelerator",
+                               cat("expected ", field, " >= 1, found ", value, "; give a positive number")));
+  };
+  positive("gradient_accumulation_steps", options.gradient_accumulation_steps);
+  positive("bucket_bytes", options.bucket_bytes);
+  positive("first_bucket_bytes", options.first_bucket_bytes);
+  positive("comm_timeout (milliseconds)", options.comm_timeout.count());
+  return options;
+}
+
+}  // namespace
+
+// Everything that can be refused is refused before the communicator is duplicated: no rank is left waiting in it.
+AcceleratorImpl::AcceleratorImpl(const AcceleratorOptions& options) : options_(checked(options)) {
+  const Group base = options.group.value_or(world());
+  device_ = device_for(base.process(), options.device);
+  training_ = std::make_shared<TrainingState>(
+      base.duplicate({.timeout = options.comm_timeout, .on_failure = options.on_failure}));
+  training_->steps = options.gradient_accumulation_steps;
+}
+
+void AcceleratorImpl::set_steps(std::int64_t steps) {
+  if (steps < 1)
+    usage_error("set_gradient_accumulation_steps",
+                cat("expected steps >= 1, found ", steps, "; give a positive number"));
+  training_->steps = steps;
+}
+
+ModelState& AcceleratorImpl::state_of(const ModelRef& model, const char* call) const {
+  ModelState* state = training_->find(model.key());
+  if (state == nullptr)
+    usage_error(call, "expected a prepared model, found one that was not; call accelerator.prepare(model) first");
+  return *state;
+}
+
+void AcceleratorImpl::usage_error(const char* call, const std::string& text) const {
+  throw UsageError(message(site_of(group()), call, text));
+}
+
+}  // namespace detail
+
+Accelerator::Accelerator(const AcceleratorOptions& options)
+    : impl_(std::make_shared<detail::AcceleratorImpl>(options)) {}
+Accelerator::~Accelerator() = default;
+Accelerator::Accelerator(Accelerator&&) noexcept = default;
+Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
+
+MicroBatch Accelerator::accumulate(const ModelRef& model, const MicroBatchOptions& options) {
+  return {impl_, {model}, options};
+}
+MicroBatch Accelerator::accumulate(const ModelRef& first, const ModelRef& second, const MicroBatchOptions& options) {
+  return {impl_, {first, second}, options};
+}
+MicroBatch Accelerator::accumulate(const ModelRef& first, const ModelRef& second, const ModelRef& third,
+                                   const MicroBatchOptions& options) {
+  return {impl_, {first, second, third}, options};
+}
+MicroBatch Accelerator::accumulate(const std::vector<ModelRef>& models, const MicroBatchOptions& options) {
+  return {impl_, models, options};
+}
+NoSync Accelerator::no_sync(const ModelRef& model) {
+  return {impl_, model};
+}
+
+void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  impl_->backward({loss}, options);
+}
+void Accelerator::backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options) {
+  impl_->backward(losses, options);
+}
+void Accelerator::sync(const ModelRef& model) {
+  impl_->sync(model);
+}
+void Accelerator::finish_window(const ModelRef& model) {
+  impl_->finish_window(model);
+}
+void Accelerator::discard_window(const ModelRef& model) {
+  impl_->discard_window(model);
+}
+std::int64_t Accelerator::pending_micro_batches(const ModelRef& model) const {
+  return impl_->state_of(model, "pending_micro_batches").window.position();
+}
+void Accelerator::refresh(const ModelRef& model) {
+  impl_->refresh(model);
+}
+void Accelerator::zero_grad(const ModelRef& model) {
+  impl_->zero_grad(model);
+}
+bool Accelerator::sync_gradients() const {
+  return impl_->sync_gradients();
+}
+std::int64_t Accelerator::gradient_accumulation_steps() const {
+  return impl_->steps();
+}
+void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
+  impl_->set_steps(steps);
+}
+
+void Accelerator::on_step(const Optimizer& optimizer, std::function<void()> callback) {
+  if (optimizer.empty())
+    impl_->usage_error("on_step", "expected a prepared optimizer, found an empty one; prepare it first");
+  optimizer.impl()->add_callback(std::move(callback));
+}
+
+const Group& Accelerator::group() const {
+  return impl_->group();
+}
+c10::Device Accelerator::device() const {
+  return impl_->device();
+}
+CommStats Accelerator::comm_stats() const {
+  return impl_->group().comm_stats();
+}
+void Accelerator::free_memory() {
+  impl_->free_memory();
+}
+
+}  // namespace accel

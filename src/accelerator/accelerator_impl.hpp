@@ -1,0 +1,128 @@
+#pragma once
+
+#include "grad/round.hpp"
+#include "grad/window_header.hpp"
+#include "optim/optimizer_state.hpp"
+#include "optim/scheduler_state.hpp"
+#include "optim/training_state.hpp"
+
+#include <accel/accelerator.hpp>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace accel::detail {
+
+/// What an Accelerator is made of. Its methods lie in files by concern: prepare, accumulate, backward, window, ranks.
+class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
+ public:
+  explicit AcceleratorImpl(const AcceleratorOptions& options);
+
+  // prepare.cpp
+  void prepare_model(const ModelRef& model);
+  std::shared_ptr<OptimizerState> prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  std::shared_ptr<SchedulerState> prepare_scheduler(const void* key, std::function<void()> step,
+                                                    std::vector<std::shared_ptr<OptimizerState>> optimizers);
+  [[nodiscard]] const std::vector<std::shared_ptr<OptimizerState>>& optimizers() const { return optimizers_; }
+  [[nodiscard]] LoaderBinding loader_binding() const;
+  void refresh(const ModelRef& model);
+  void free_memory();
+
+  // accumulate.cpp
+  std::unique_ptr<OpenGuard> enter(const std::vector<ModelRef>& models, const MicroBatchOptions& options);
+  void leave(OpenGuard& guard) noexcept;
+  void skip(OpenGuard& guard);
+  void end_no_sync(const void* model) noexcept;
+
+  // backward.cpp
+  void backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options);
+
+  // ranks.cpp
+  /// Keeps the tensor of a send alive until MPI is done with it.
+  void keep(Work work, const at::Tensor& tensor);
+
+  // window.cpp
+  void sync(const ModelRef& model);
+  void finish_window(const ModelRef& model);
+  void discard_window(const ModelRef& model);
+  void zero_grad(const ModelRef& model);
+
+  /// @throws UsageError  it was not prepared; `call` is for the text.
+  [[nodiscard]] ModelState& state_of(const ModelRef& model, const char* call) const;
+  [[noreturn]] void usage_error(const char* call, const std::string& text) const;
+
+  [[nodiscard]] const AcceleratorOptions& options() const { return options_; }
+  [[nodiscard]] const Group& group() const { return training_->group; }
+  [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] bool alone() const { return group().size() == 1; }
+  [[nodiscard]] std::int64_t steps() const { return training_->steps; }
+  void set_steps(std::int64_t steps);
+  [[nodiscard]] bool sync_gradients() const { return sync_gradients_; }
+
+ private:
+  /// One model of a backward or of a round without one.
+  struct Target {
+    ModelState* model = nullptr;
+    bool syncs = false;
+    bool closes = false;
+    bool counts = false;        ///< a micro-batch of its own, not a further loss of one that was counted
+    bool holds_its_own = true;  ///< brings a gradient (false: skip, finish_window)
+  };
+  using Run = std::function<void()>;
+
+  // prepare.cpp
+  std::vector<NamedTensor> unique_parameters(const ModelRef& model) const;
+  void place(const ModelRef& model) const;
+  void rebuild_units();
+
+  // accumulate.cpp
+  void begin_window(ModelState& model);
+  void broadcast_buffers(ModelState& model);
+  void notice_no_loader(const MicroBatchOptions& options);
+
+  // backward.cpp
+  std::vector<Target> targets_of(const BackwardOptions& options) const;
+  [[nodiscard]] std::vector<ModelState*> models_reached(const std::vector<at::Tensor>& losses) const;
+  Target decide(ModelState& model, const BackwardOptions& options) const;
+  void check(const std::vector<at::Tensor>& losses, const BackwardOptions& options) const;
+  void run_autograd(const std::vector<at::Tensor>& losses, const BackwardOptions& options, double scale,
+                    const std::vector<Target>& targets);
+  [[nodiscard]] double scale_of(const std::vector<Target>& targets, const BackwardOptions& options,
+                                c10::ScalarType loss_type) const;
+  at::Tensor root_gradient(const at::Tensor& loss, double scale);
+
+  // window.cpp
+  /// Runs `run` (a backward, or nothing) and counts it; reduces where targets sync.
+  void micro_batch(std::vector<Target>& targets, std::optional<std::int64_t> items, const char* call, const Run& run);
+  std::vector<TargetTotals> agree(const std::vector<Target>& targets, const char* call);
+  void reduce(std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call, const Run& run);
+  [[nodiscard]] std::vector<RoundUnit> units_of(const std::vector<Target>& targets,
+                                                const std::vector<TargetTotals>& totals) const;
+  static void drop(std::vector<Target>& targets);
+  void finish_alone(Target& target);
+  void count(Target& target, std::optional<std::int64_t> items);
+  void close(Target& target, bool with_gradient);
+  [[nodiscard]] TargetHeader header_of(const Target& target) const;
+  [[nodiscard]] std::string description_of(const std::vector<Target>& targets) const;
+  void exchange_orders(const std::vector<Target>& targets);
+
+  AcceleratorOptions options_;
+  std::shared_ptr<TrainingState> training_;
+  c10::Device device_ = c10::DeviceType::CPU;
+  std::shared_ptr<ActiveLoaders> loaders_ = std::make_shared<ActiveLoaders>();
+  std::vector<std::shared_ptr<OptimizerState>> optimizers_;
+  std::unordered_map<const void*, std::shared_ptr<SchedulerState>> schedulers_;
+  std::vector<std::shared_ptr<SyncUnit>> units_;
+  std::vector<OpenGuard*> guards_;  ///< open ones, innermost last
+  std::map<std::tuple<double, c10::ScalarType, std::string>, at::Tensor> roots_;
+  std::vector<std::pair<Work, at::Tensor>> kept_;
+  bool sync_gradients_ = true;
+  bool noticed_no_loader_ = false;
+};
+
+}  // namespace accel::detail

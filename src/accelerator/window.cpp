@@ -1,0 +1,278 @@
+#include "accelerator/accelerator_impl.hpp"
+#include "comm/ops.hpp"
+#include "core/log.hpp"
+#include "core/message.hpp"
+#include "grad/round.hpp"
+#include "grad/window_header.hpp"
+
+#include <accel/error.hpp>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+namespace accel::detail {
+namespace {
+
+/// For calls whose place in the user's program is not known.
+constexpr std::source_location kInside;
+
+/// What the window's gradients are still to be multiplied by, given what all ranks held; `ranks` is their number. The
+/// losses were divided by `steps` already, where they are means.
+double closing_factor(const TargetTotals& totals, std::int64_t steps, std::int64_t ranks, TailPolicy policy) {
+  if (totals.empty()) return 1.0;
+  if (totals.by_items()) return static_cast<double>(ranks) / static_cast<double>(totals.items);
+  if (policy == TailPolicy::kDivideByConfigured || totals.held == steps * ranks) return 1.0;
+  return static_cast<double>(steps * ranks) / static_cast<double>(totals.held);
+}
+
+}  // namespace
+
+void AcceleratorImpl::micro_batch(std::vector<Target>& targets, std::optional<std::int64_t> items, const char* call,
+                                  const Run& run) {
+  const bool syncs = std::any_of(targets.begin(), targets.end(), [](const Target& target) { return target.syncs; });
+  const auto count_all = [&] {
+    for (Target& target : targets) count(target, items);
+  };
+  if (!syncs) {
+    if (run) run();
+    count_all();
+    return;
+  }
+  if (alone()) {
+    try {
+      if (run) run();
+    } catch (...) {
+      for (Target& target : targets)
+        if (target.syncs) target.model->drop_window();
+      throw;
+    }
+    count_all();
+    for (Target& target : targets)
+      if (target.syncs) finish_alone(target);
+    return;
+  }
+  std::vector<std::pair<AccumulationWindow, bool>> before;
+  for (const Target& target : targets) before.emplace_back(target.model->window, target.model->held_in_guard);
+  // Counted before the round, whose header says what this rank holds with this micro-batch.
+  count_all();
+  std::vector<Target> syncing;
+  std::copy_if(targets.begin(), targets.end(), std::back_inserter(syncing),
+               [](const Target& each) { return each.syncs; });
+  std::vector<TargetTotals> totals;
+  try {
+    totals = agree(syncing, call);
+  } catch (...) {  // nothing was sent or run: the micro-batch did not happen
+    for (std::size_t at = 0; at < targets.size(); ++at)
+      std::tie(targets[at].model->window, targets[at].model->held_in_guard) = before[at];
+    throw;
+  }
+  reduce(syncing, totals, call, run);
+}
+
+void AcceleratorImpl::count(Target& target, std::optional<std::int64_t> items) {
+  ModelState& model = *target.model;
+  if (!target.holds_its_own) return;
+  if (target.counts) model.window.hold();
+  if (items) model.window.add_items(*items);
+  if (model.guard != nullptr) {
+    model.held_in_guard = true;
+  } else if (!target.syncs) {
+    // Outside a guard each backward is a micro-batch; those that `.more` ties together are one.
+    if (target.counts) model.window.advance();
+    model.more_open = model.quiet == 0;
+    model.mark_gradients();
+  }
+}
+
+void AcceleratorImpl::finish_alone(Target& target) {
+  ModelState& model = *target.model;
+  if (model.guard != nullptr) model.synced_in_guard = true;
+  if (!target.closes) return;
+  const TargetHeader mine = header_of(target);
+  const TargetTotals totals{.held = mine.held, .means = mine.means, .items = mine.items, .scaled = mine.scaled};
+  if (!totals.empty()) {
+    const double factor = closing_factor(totals, steps(), 1, options_.tail_policy) * model.prenormalised;
+    if (factor != 1.0) {
+      const at::NoGradGuard no_grad;
+      std::vector<at::Tensor> gradients;
+      for (const NamedTensor& parameter : model.parameters)
+        if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+      at::_foreach_mul_(gradients, factor);
+    }
+  }
+  close(target, !totals.empty());
+}
+
+void AcceleratorImpl::close(Target& target, bool with_gradient) {
+  ModelState& model = *target.model;
+  if (!with_gradient) {
+    if (model.window.held() > 0)
+      log(LogLevel::kWarning, site_of(group()), "backward",
+          cat("no items in the window of ", model.name, " on any rank: no gradient, no step"));
+    model.drop_window();
+  }
+  if (with_gradient) ++model.generation;
+  model.buffers_due = true;
+  model.window.reset();
+  model.prenormalised = 1.0;
+  model.more_open = false;
+  if (model.guard != nullptr) model.closed_in_guard = true;
+}
+
+TargetHeader AcceleratorImpl::header_of(const Target& target) const {
+  const ModelState& model = *target.model;
+  TargetHeader header{.held = model.window.held(), .items = model.window.items()};
+  header.means = model.window.by_items() ? 0 : header.held;
+  header.scaled = model.prenormalised != 1.0 ? 1 : 0;
+  header.signature =
+      (model.index * 2 + (target.closes ? 1 : 0)) * 1099511628211ULL + static_cast<std::uint64_t>(steps());
+  for (const auto& unit : model.units) header.signature = header.signature * 1099511628211ULL + unit->signature();
+  return header;
+}
+
+std::string AcceleratorImpl::description_of(const std::vector<Target>& targets) const {
+  std::string text;
+  for (const Target& target : targets)
+    text += cat(target.model->name, target.closes ? " closing its window" : " inside its window",
+                ", gradient_accumulation_steps ", steps(), "\n");
+  return text;
+}
+
+void AcceleratorImpl::exchange_orders(const std::vector<Target>& targets) {
+  for (const Target& target : targets)
+    for (const auto& unit : target.model->units) {
+      if (!unit->wants_reorder()) continue;
+      const std::vector<std::int64_t> mine = unit->order_reached();
+      at::Tensor order = at::empty({static_cast<std::int64_t>(mine.size())}, c10::TensorOptions(c10::kLong));
+      std::copy(mine.begin(), mine.end(), order.data_ptr<std::int64_t>());
+      order = order.to(control_device(group()));
+      broadcast(order, 0, Purpose::kControl, group(), std::source_location::current());
+      order = order.to(c10::kCPU);
+      unit->reorder({order.data_ptr<std::int64_t>(), order.data_ptr<std::int64_t>() + order.numel()});
+    }
+}
+
+std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targets, const char* call) {
+  std::vector<TargetHeader> headers;
+  for (const Target& target : targets) {
+    for (const auto& unit : target.model->units) unit->follow_requires_grad();
+    headers.push_back(header_of(target));
+  }
+  const auto describe = [&] {
+    std::string text = description_of(targets);
+    for (const Target& target : targets)
+      for (const auto& unit : target.model->units) text += unit->description();
+    return text;
+  };
+  std::vector<TargetTotals> totals = exchange_headers(headers, group(), call, describe, kInside);
+  for (std::size_t at = 0; at < targets.size(); ++at)
+    if (totals[at].by_items() && totals[at].means > 0)
+      usage_error(call, cat("expected all losses of one window to be means, or all to be sums with .items, found ",
+                            totals[at].means, " means among the ", totals[at].held, " micro-batches of ",
+                            targets[at].model->name, " on all ranks; pass .items on every rank or on none"));
+  exchange_orders(targets);
+  return totals;
+}
+
+std::vector<RoundUnit> AcceleratorImpl::units_of(const std::vector<Target>& targets,
+                                                 const std::vector<TargetTotals>& totals) const {
+  std::vector<RoundUnit> units;
+  for (std::size_t at = 0; at < targets.size(); ++at) {
+    const ModelState& model = *targets[at].model;
+    const double factor =
+        targets[at].closes ? closing_factor(totals[at], steps(), group().size(), options_.tail_policy) : 1.0;
+    for (const auto& unit : model.units) {
+      if (std::any_of(units.begin(), units.end(), [&](const RoundUnit& each) { return each.unit == unit; })) continue;
+      RoundUnit each{.unit = unit, .closes = targets[at].closes};
+      if (totals[at].scaled > 0)  // ranks divided by different counts: put right before the sum
+        each.local_factor = factor * model.prenormalised;
+      else
+        each.factor = factor;
+      units.push_back(std::move(each));
+    }
+  }
+  return units;
+}
+
+void AcceleratorImpl::drop(std::vector<Target>& targets) {
+  for (Target& target : targets) {
+    target.model->drop_window();
+    target.model->buffers_due = true;
+    if (target.model->guard != nullptr) target.model->synced_in_guard = target.model->closed_in_guard = true;
+  }
+}
+
+void AcceleratorImpl::reduce(std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call,
+                             const Run& run) {
+  Round round(units_of(targets, totals), group(), kInside);
+  const auto abandon = [&](const std::string& reason) {
+    (void)round.abandon(reason.substr(0, reason.find('\n')));
+    drop(targets);
+  };
+  try {
+    if (run) run();
+  } catch (const CommError&) {
+    throw;  // a peer is gone: there is nobody to send the rest to
+  } catch (const std::exception& error) {
+    abandon(error.what());
+    throw;
+  } catch (...) {
+    abandon("an exception that is no std::exception");
+    throw;
+  }
+  if (const auto failed = round.finish()) {
+    drop(targets);
+    throw AbandonedError(
+        message(site_of(group()), call,
+                cat("expected every rank to finish its backward, found that one threw (", *failed,
+                    "); the window was dropped on all ranks and the group is good: catch this on every rank and go on "
+                    "with the next window, or end the job")));
+  }
+  for (std::size_t at = 0; at < targets.size(); ++at) {
+    if (targets[at].model->guard != nullptr) targets[at].model->synced_in_guard = true;
+    if (targets[at].closes) close(targets[at], !totals[at].empty());
+  }
+}
+
+void AcceleratorImpl::sync(const ModelRef& ref) {
+  ModelState& model = state_of(ref, "sync");
+  for (const auto& unit : model.units) {
+    unit->follow_requires_grad();
+    unit->use_what_is_there();
+  }
+  // Gradients that no backward of ours divided are averaged over ranks as they are: as a full window.
+  if (model.window.held() == 0)
+    for (std::int64_t step = 0; step < steps(); ++step) model.window.hold();
+  std::vector<Target> targets{
+      {.model = &model, .syncs = true, .closes = true, .counts = false, .holds_its_own = false}};
+  if (model.guard != nullptr) model.held_in_guard = true;
+  micro_batch(targets, std::nullopt, "sync", {});
+}
+
+void AcceleratorImpl::finish_window(const ModelRef& ref) {
+  ModelState& model = state_of(ref, "finish_window");
+  if (model.guard != nullptr)
+    usage_error("finish_window",
+                cat("expected no open guard on ", model.name, ", found one; leave the scope of the micro-batch first"));
+  std::vector<Target> targets{
+      {.model = &model, .syncs = true, .closes = true, .counts = false, .holds_its_own = false}};
+  micro_batch(targets, std::nullopt, "finish_window", {});
+}
+
+void AcceleratorImpl::discard_window(const ModelRef& ref) {
+  state_of(ref, "discard_window").drop_window();
+}
+
+void AcceleratorImpl::zero_grad(const ModelRef& ref) {
+  ModelState& model = state_of(ref, "zero_grad");
+  if (!model.window.open()) model.drop_window();
+}
+
+}  // namespace accel::detail

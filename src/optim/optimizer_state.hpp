@@ -1,0 +1,54 @@
+#pragma once
+
+#include "optim/training_state.hpp"
+
+#include <accel/optimizer.hpp>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace accel::detail {
+
+/// The optimizer beneath an accel::Optimizer and when it may act.
+class OptimizerState {
+ public:
+  OptimizerState(std::shared_ptr<torch::optim::Optimizer> optimizer, std::shared_ptr<TrainingState> training);
+
+  Stepped step();
+  at::Tensor step(const std::function<at::Tensor()>& closure);
+  void zero_grad();
+  void add_callback(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
+
+  [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+  [[nodiscard]] bool overflowed() const { return false; }
+
+ private:
+  class Evaluation;
+
+  void find_owners();
+  [[nodiscard]] std::uint64_t generation() const;
+  [[nodiscard]] bool may_step_plainly() const;
+  void refuse_unreduced() const;
+  void refuse_plain_backward(const ModelState& owner) const;
+  [[nodiscard]] const at::Tensor* any_gradient() const;
+  void perform();
+  void clear();
+
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  std::shared_ptr<TrainingState> training_;
+  std::vector<std::function<void()>> callbacks_;
+
+  std::vector<ModelState*> owners_;
+  std::vector<SyncUnit*> units_;
+  std::vector<at::Tensor> ownerless_;  ///< parameters in no prepared model
+  std::size_t parameters_seen_ = 0;
+  std::uint64_t version_seen_ = ~std::uint64_t{0};
+
+  std::uint64_t generation_stepped_ = 0;
+  std::int64_t steps_ = 0;
+  bool stepped_since_clear_ = false;
+};
+
+}  // namespace accel::detail
