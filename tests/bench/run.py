@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks, prints a table and writes it as JSON: rows of name, value, unit, peer, peer_value, ratio.
+
+A ratio above 1 means that accel is better than its peer. A row under its floor fails the run. Runs of accel and of its
+peer alternate, and medians are compared, so that what else the machine does meets both. Python peers are left out, with
+a notice, where their virtual environment is not there (`make peers`).
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RUNS = 5
+SIZES = [1, 4, 25, 64]  # MiB
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+               "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+OVERHEAD_CEILING_US = 5.0
+MLP_FLOORS = {"n1": 6.0, "n4": 5.0}
+MPI_FLOORS = {1: 0.95, 4: 0.95, 25: 0.95, 64: 1.5}
+GLOO_FLOORS = {25: 4.0}
+
+
+def json_lines(command):
+    done = subprocess.run(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        sys.exit(f"run.py: {' '.join(map(str, command))} ended with {done.returncode}\n{done.stdout}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+class Bench:
+    def __init__(self, args):
+        self.programs = dict(program.split("=", 1) for program in args.program)
+        self.two_ranks = [*args.mpirun, "-n", "2"]
+        # One that is being installed has its Python already; the stamp is written last.
+        folder = args.peers or default_peers()
+        self.python = folder / "bin" / "python" if args.peers or (folder / ".accel-complete").exists() else None
+        self.runs = args.runs
+        self.rows = []
+        self.complaints = []
+        if self.python is None:
+            print(f"run.py: no Python with torch and accelerate in {folder}: the rows that compare with it are left out;"
+                  " `make peers` installs it")
+
+    def two_python_ranks(self, script, *words):
+        return json_lines([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+                           HERE / "peers" / script, *map(str, words)])
+
+    def add(self, name, value, unit, peer, peer_value, ratio, floor=None, ok=None):
+        self.rows.append({"name": name, "value": round(value, 4), "unit": unit, "peer": peer,
+                          "peer_value": round(peer_value, 4), "ratio": round(ratio, 3)})
+        good = ok if ok is not None else floor is None or ratio >= floor
+        limit = f"floor {floor:g}" if floor is not None else ""
+        if ok is not None:
+            limit = f"at most {OVERHEAD_CEILING_US:g} {unit}"
+        print(f"{name:28} {value:12.3f} {unit:16} {peer:16} {peer_value:12.3f}  ratio {ratio:7.3f}  {limit:13}"
+              f" {'' if good else 'MISSED'}", flush=True)
+        if not good:
+            self.complaints.append(f"{name}: {limit}, measured {value:.3f} {unit}, ratio {ratio:.3f}")
+
+    def step_overhead(self):
+        found = [json_lines([self.programs["accel_bench"], "overhead"])[0] for _ in range(self.runs)]
+        overhead = statistics.median(each["overhead_us"] for each in found)
+        bare = statistics.median(each["bare_us"] for each in found)
+        # The peer's number is a whole micro-batch of the bare loop; ours is what accel adds to it.
+        self.add("step_overhead_us", overhead, "us", "bare LibTorch", bare, bare / (bare + overhead),
+                 ok=overhead <= OVERHEAD_CEILING_US)
+
+    def mlp(self):
+        if self.python is None:
+            return
+        ours, peers = {"n1": [], "n4": []}, {"n1": [], "n4": []}
+        for _ in range(self.runs):
+            for line in json_lines([*self.two_ranks, self.programs["accel_bench"], "throughput", "1", "4"]):
+                ours[line["name"]].append(line["micro_batches_per_s"])
+            for line in self.two_python_ranks("accelerate_mlp.py", 1, 4):
+                peers[line["name"]].append(line["micro_batches_per_s"])
+        for name, floor in MLP_FLOORS.items():
+            value, peer = statistics.median(ours[name]), statistics.median(peers[name])
+            self.add(f"mlp_2ranks_{name}", value, "micro-batches/s", "Accelerate, gloo", peer, value / peer, floor)
+
+    def all_reduce(self):
+        ours, plain, gloo = ({size: [] for size in SIZES} for _ in range(3))
+        for _ in range(self.runs):
+            for line in json_lines([*self.two_ranks, self.programs["all_reduce_bench"], *map(str, SIZES)]):
+                ours[line["mib"]].append(line["accel_ms"])
+                plain[line["mib"]].append(line["mpi_ms"])
+            if self.python is not None:
+                for line in self.two_python_ranks("gloo_all_reduce.py", *SIZES):
+                    gloo[line["mib"]].append(line["ms"])
+        for size in SIZES:
+            # Both of one process: compared run by run.
+            ratio = statistics.median(theirs / mine for mine, theirs in zip(ours[size], plain[size], strict=True))
+            self.add(f"all_reduce_{size}MB_vs_mpi", statistics.median(ours[size]), "ms", "MPI_Allreduce",
+                     statistics.median(plain[size]), ratio, MPI_FLOORS[size])
+        for size in SIZES if self.python is not None else []:
+            value, peer = statistics.median(ours[size]), statistics.median(gloo[size])
+            self.add(f"all_reduce_{size}MB_vs_gloo", value, "ms", "gloo", peer, peer / value, GLOO_FLOORS.get(size))
+
+    def memory(self):
+        # The peak of resident memory above that of the prepared model (case 106): gradients that stay local until the
+        # window closes lie in the buckets that are sent then, so waiting should cost no memory.
+        grown = {}
+        for each in ("0", "1"):
+            lines = [json_lines([*self.two_ranks, self.programs["accel_bench"], "memory", each])[0]
+                     for _ in range(self.runs)]
+            grown[each] = statistics.median(line["peak_growth_mib"] for line in lines)
+        self.add("memory_2ranks_n4", grown["0"], "MiB", "sync_each_batch", grown["1"], grown["1"] / grown["0"], 0.95)
+
+
+def default_peers():
+    cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
+    return Path(os.environ.get("ACCEL_DEPS", f"{cache}/accel")) / "peers"
+
+
+def main():
+    parts = {"step_overhead": Bench.step_overhead, "mlp": Bench.mlp, "all_reduce": Bench.all_reduce,
+             "memory": Bench.memory}
+    parser = argparse.ArgumentParser(description="Runs the benchmarks and checks their floors.")
+    parser.add_argument("--program", action="append", default=[], metavar="NAME=FILE", help="a benchmark program")
+    parser.add_argument("--peers", type=Path, help="a virtual environment other than that of `make peers`")
+    parser.add_argument("--output", type=Path, default=ROOT / "build" / "bench.json")
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--runs", type=int, default=RUNS, help="of each side, alternating; the floors want 5 or more")
+    parser.add_argument("--mpirun", nargs=argparse.REMAINDER, default=["mpirun", "--oversubscribe", "--bind-to", "none"])
+    args = parser.parse_args()
+    bench = Bench(args)
+    for name in args.only:
+        parts[name](bench)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(json.dumps(bench.rows, indent=1) + "\n", encoding="utf-8")
+    for complaint in bench.complaints:
+        print(f"run.py: missed: {complaint}")
+    return 1 if bench.complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+# cmake -DSOURCE= -DBUILD= -DPREFIX= -DACCEL_BUILD= -P consume.cmake -- <configure option>...
+# With PREFIX accel is installed there first, and the consumer finds it there.
+set(options "")
+set(own TRUE)
+foreach(at RANGE 1 ${CMAKE_ARGC})
+  if(own AND CMAKE_ARGV${at} STREQUAL "--")
+    set(own FALSE)
+  elseif(NOT own AND at LESS CMAKE_ARGC)
+    list(APPEND options "${CMAKE_ARGV${at}}")
+  endif()
+endforeach()
+
+if(PREFIX)
+  file(REMOVE_RECURSE "${PREFIX}")
+  execute_process(COMMAND "${CMAKE_COMMAND}" --install "${ACCEL_BUILD}" --prefix "${PREFIX}" OUTPUT_QUIET
+                  COMMAND_ERROR_IS_FATAL ANY)
+  list(APPEND options "-DCMAKE_PREFIX_PATH=${PREFIX}")
+endif()
+file(REMOVE_RECURSE "${BUILD}")
+execute_process(COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${SOURCE}" -B "${BUILD}" ${options} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${CMAKE_COMMAND}" --build "${BUILD}" --target consumer COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND "${BUILD}/consumer" OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+if(NOT output MATCHES "weight (2|1\\.9999[0-9]*|2\\.0000[0-9]*) on 1 process")
+  message(FATAL_ERROR "expected a weight of 2 from one process, found: ${output}")
+endif()

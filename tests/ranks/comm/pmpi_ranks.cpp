@@ -1,0 +1,127 @@
+// comm_stats against MPI itself: the wrappers below stand before MPI's functions and count what they are really given.
+#include "support/torch_doctest.hpp"
+
+#include "comm/ops.hpp"
+#include "runtime/mpi.hpp"
+
+#include <accel/collectives.hpp>
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+
+namespace {
+
+std::atomic<std::uint64_t> reduced{0};
+std::atomic<std::uint64_t> broadcasted{0};
+std::atomic<std::uint64_t> gathered{0};
+std::atomic<std::uint64_t> scattered{0};
+std::atomic<std::uint64_t> exchanged{0};
+std::atomic<std::uint64_t> sent{0};
+std::atomic<std::uint64_t> received{0};
+
+std::uint64_t bytes(long count, MPI_Datatype type) {
+  int size = 0;
+  PMPI_Type_size(type, &size);
+  return static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(size);
+}
+
+}  // namespace
+
+extern "C" {
+
+int MPI_Allreduce(const void* from, void* to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  reduced += bytes(count, type);
+  return PMPI_Allreduce(from, to, count, type, op, comm);
+}
+int MPI_Bcast(void* data, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+  broadcasted += bytes(count, type);
+  return PMPI_Bcast(data, count, type, root, comm);
+}
+int MPI_Allgather(const void* from, int sends, MPI_Datatype send_type, void* to, int receives, MPI_Datatype type,
+                  MPI_Comm comm) {
+  gathered += from == MPI_IN_PLACE ? bytes(receives, type) : bytes(sends, send_type);
+  return PMPI_Allgather(from, sends, send_type, to, receives, type, comm);
+}
+int MPI_Allgatherv(const void* from, int sends, MPI_Datatype send_type, void* to, const int* receives,
+                   const int* firsts, MPI_Datatype type, MPI_Comm comm) {
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  gathered += from == MPI_IN_PLACE ? bytes(receives[rank], type) : bytes(sends, send_type);
+  return PMPI_Allgatherv(from, sends, send_type, to, receives, firsts, type, comm);
+}
+int MPI_Reduce_scatter_block(const void* from, void* to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  int size = 0;
+  PMPI_Comm_size(comm, &size);
+  scattered += bytes(count, type) * static_cast<std::uint64_t>(size);
+  return PMPI_Reduce_scatter_block(from, to, count, type, op, comm);
+}
+int MPI_Alltoallv(const void* from, const int* sends, const int* firsts, MPI_Datatype send_type, void* to,
+                  const int* receives, const int* places, MPI_Datatype type, MPI_Comm comm) {
+  int size = 0;
+  PMPI_Comm_size(comm, &size);
+  for (int rank = 0; rank < size; ++rank) exchanged += bytes(sends[rank], send_type);
+  return PMPI_Alltoallv(from, sends, firsts, send_type, to, receives, places, type, comm);
+}
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
+  sent += bytes(count, type);
+  return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request* request) {
+  received += bytes(count, type);
+  return PMPI_Irecv(data, count, type, from, tag, comm, request);
+}
+
+}  // extern "C"
+
+using namespace accel;
+
+namespace {
+
+// What `call` adds to one counter of MPI and to one cell of comm_stats.
+template <class Call>
+void check_bytes(std::atomic<std::uint64_t>& counter, Operation operation, std::uint64_t expected, Call call) {
+  const CommStats before = world().comm_stats();
+  const std::uint64_t mpi_before = counter;
+  call();
+  CHECK((world().comm_stats() - before).of(operation, Purpose::kUser).bytes == expected);
+  CHECK(counter - mpi_before == expected);
+}
+
+}  // namespace
+
+TEST_CASE("bytes in comm_stats are the bytes that MPI is given") {
+  const auto size = static_cast<std::uint64_t>(world().size());
+  const int rank = world().rank();
+  at::Tensor large = at::ones({3'000'001});
+  at::Tensor small = at::ones({7});
+  at::Tensor rows = at::zeros({world().size(), 1000});
+  at::Tensor row = at::ones({1000});
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax})
+    check_bytes(reduced, Operation::kAllReduce, 12'000'004, [&] { all_reduce(large, op); });
+  check_bytes(reduced, Operation::kAllReduce, 28, [&] { all_reduce_async(small).wait(); });
+  check_bytes(broadcasted, Operation::kBroadcast, 12'000'004, [&] { broadcast(large, 0); });
+  check_bytes(gathered, Operation::kAllGather, 4000, [&] { all_gather_into(rows, row); });
+  check_bytes(scattered, Operation::kReduceScatter, 4000 * size, [&] { reduce_scatter(row, rows); });
+  if (rank == 0)
+    check_bytes(sent, Operation::kSend, 28, [&] { send(small, 1); });
+  else if (rank == 1)
+    check_bytes(received, Operation::kReceive, 28, [&] { recv(small, 0); });
+  barrier();
+}
+
+TEST_CASE("16-bit sums put half the bytes of float32 on the wire") {
+  const std::uint64_t exchanged_before = exchanged;
+  const std::uint64_t gathered_before = gathered;
+  const std::uint64_t reduced_before = reduced;
+  at::Tensor half = at::ones({100'000}, at::kHalf);
+  check_bytes(exchanged, Operation::kAllReduce, 200'000, [&] { all_reduce(half); });
+  CHECK(exchanged - exchanged_before == 200'000);
+  CHECK(gathered - gathered_before == 200'000 / static_cast<std::uint64_t>(world().size()));
+  CHECK(reduced == reduced_before);
+}
+
+TEST_CASE("tensors without elements reach no data call of MPI") {
+  at::Tensor nothing = at::zeros({0});
+  check_bytes(reduced, Operation::kAllReduce, 0, [&] { all_reduce(nothing); });
+}
