@@ -30,10 +30,11 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using detail::cat;
 
-// After the ranks were told to end: when mpirun is asked to, when it is killed, and how long its ranks may still talk.
-// Ranks of MPI that end early make mpirun take its own second to end the job; asked before that is over, it crashes.
-constexpr auto kAskMpirun = std::chrono::milliseconds(2000);
-constexpr auto kKillMpirun = std::chrono::milliseconds(2600);
+// After the ranks were told to end, mpirun takes a second or two for its own end of the job. It is killed if it takes
+// this long, and the ranks on this host with it; asked with a signal in that time it crashes.
+constexpr auto kKillWithRanks = std::chrono::milliseconds(2500);
+constexpr auto kKillAlone = std::chrono::seconds(10);
+// How long ranks may still talk after mpirun's end.
 constexpr auto kLastWords = std::chrono::milliseconds(300);
 // Ranks that were sent a signal and do not all end of it are ended this long after the first that did.
 constexpr auto kAfterSignal = std::chrono::seconds(10);
@@ -174,14 +175,20 @@ class Launch {
     if (ending_) return;
     ending_ = true;
     for (const auto& record : open_) record->line->send("end");
-    stop_mpirun(ask_mpirun_, kAskMpirun, SIGTERM);
-    stop_mpirun(kill_mpirun_, kKillMpirun, SIGKILL);
+    kill_mpirun_after(kKillWithRanks);
   }
 
-  void stop_mpirun(asio::steady_timer& timer, std::chrono::milliseconds after, int signal) {
-    timer.expires_after(after);
-    timer.async_wait([this, signal](const boost::system::error_code& error) {
-      if (!error && !mpirun_ended_) ::kill(mpirun_, signal);
+  void kill_mpirun_after(std::chrono::milliseconds time) {
+    kill_mpirun_.expires_after(time);
+    kill_mpirun_.async_wait([this](const boost::system::error_code& error) {
+      if (error || mpirun_ended_) return;
+      if (open_.empty() && !last_chance_) {
+        // The ranks are gone: what is left is to tidy up, on other hosts too.
+        last_chance_ = true;
+        kill_mpirun_after(kKillAlone);
+        return;
+      }
+      ::kill(mpirun_, SIGKILL);
     });
   }
 
@@ -253,7 +260,6 @@ class Launch {
   tcp::acceptor acceptor_{context_};
   asio::signal_set signals_{context_, SIGCHLD};
   asio::steady_timer limit_{context_};
-  asio::steady_timer ask_mpirun_{context_};
   asio::steady_timer kill_mpirun_{context_};
   asio::steady_timer last_words_{context_};
   asio::steady_timer after_signal_{context_};
@@ -268,6 +274,7 @@ class Launch {
   bool mpirun_ended_ = false;
   int mpirun_code_ = 0;
   bool ending_ = false;
+  bool last_chance_ = false;
   bool after_signal_started_ = false;
   int passed_on_ = 0;  // the first signal that ends programs
 };

@@ -128,7 +128,7 @@ std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) return executable_file(name) ? name : "";
   std::istringstream folders(env_text("PATH").value_or("/usr/local/bin:/usr/bin:/bin"));
   for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string path = cat(folder.empty() ? "." : folder, "/", name);
+    std::string path = cat(folder.empty() ? "." : folder, "/", name);
     if (executable_file(path)) return path;
   }
   return {};

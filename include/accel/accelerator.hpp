@@ -9,6 +9,7 @@
 #include <accel/optimizer.hpp>
 #include <accel/prepare.hpp>
 #include <accel/scheduler.hpp>
+#include <accel/source_location.hpp>
 
 #include <c10/core/Device.h>
 
@@ -19,7 +20,6 @@
 #include <iostream>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -203,7 +203,7 @@ class ACCEL_API Accelerator {
   }
 
   /// Returns when all ranks of the group have called it. Collective.
-  void wait_for_everyone(std::source_location where = std::source_location::current());
+  void wait_for_everyone(SourceLocation where = SourceLocation::current());
 
   /// `const auto first = accelerator.main_process_first();` Collective at its beginning.
   /// @throws UsageError  the group has no backend for CPU tensors.
@@ -228,6 +228,6 @@ class ACCEL_API Accelerator {
 /// Accelerator. Collective.
 /// @throws UsageError  on all ranks: the models differ (names rank, tensor and both values).
 ACCEL_API void broadcast_parameters(const ModelRef& model, int root = 0, const Group& group = world(),
-                                    std::source_location where = std::source_location::current());
+                                    SourceLocation where = SourceLocation::current());
 
 }  // namespace accel

@@ -2,6 +2,7 @@
 
 #include <accel/export.hpp>
 #include <accel/process.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <source_location>
 #include <vector>
 
 namespace accel {
@@ -19,7 +19,8 @@ class GroupImpl;
 class WorkImpl;
 }  // namespace detail
 
-/// How values of the ranks become one. kAvg divides the sum by the number of ranks (floating dtypes only).
+/// How values of the ranks become one. kAvg divides the sum by the number of ranks (floating dtypes only). Of truth
+/// values kSum and kMax are "or", kProduct and kMin are "and".
 enum class ReduceOp { kSum, kAvg, kMin, kMax, kProduct };
 
 /// What a transfer was for.
@@ -45,7 +46,9 @@ struct ACCEL_API CommStats {
   [[nodiscard]] CommStats operator-(const CommStats& earlier) const;
 };
 
-/// How a group behaves when peers are slow or gone.
+/// How a group behaves when peers are slow or gone. Under kAbortJob a call that outlives the time-out ends the job.
+/// Under kThrow it is left with a TimeoutError, for which synchronous calls run on the group's worker thread (6-7 us
+/// more); where MPI allows no worker, a call first waits for its peers and blocks once they have come.
 struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< longest wait for peers in one call
   OnFailure on_failure = OnFailure::kDefault;
@@ -104,52 +107,50 @@ class [[nodiscard("an operation must be waited for: call wait()")]] ACCEL_API Wo
 ///
 /// Collective: every rank of `group` calls it, in the same order, with equal shapes and dtypes.
 /// @param tensor  any shape, contiguous or not, zero elements allowed; float64/32, float16, bfloat16, int8..int64,
-///                uint8, bool; on CPU or CUDA. 16-bit floats are summed in float32 and rounded once.
+///                uint8, bool; on CPU or CUDA. 16-bit floats are summed in float32 and rounded once (CPU; NCCL
+///                rounds on the way).
 /// @throws UsageError   dtype or layout not supported.   @throws CommError  a peer is lost.
 ACCEL_API void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, const Group& group = world(),
-                          std::source_location where = std::source_location::current());
+                          SourceLocation where = SourceLocation::current());
 ACCEL_API Work all_reduce_async(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, const Group& group = world(),
-                                std::source_location where = std::source_location::current());
+                                SourceLocation where = SourceLocation::current());
 
 /// Copies `tensor` of rank `root` to all ranks, in place. Collective; equal shapes and dtypes.
 ACCEL_API void broadcast(at::Tensor& tensor, int root = 0, const Group& group = world(),
-                         std::source_location where = std::source_location::current());
+                         SourceLocation where = SourceLocation::current());
 ACCEL_API Work broadcast_async(at::Tensor& tensor, int root = 0, const Group& group = world(),
-                               std::source_location where = std::source_location::current());
+                               SourceLocation where = SourceLocation::current());
 
 /// The tensors of all ranks, in order of rank. Shapes may differ in dimension 0 (ragged); dtypes and the other
-/// dimensions are equal, which is checked. Collective.
+/// dimensions are equal, which is checked. They are views of one buffer, without a graph. Collective.
 /// @throws UsageError  on all ranks, if dtypes or trailing shapes differ; names the ranks.
 ACCEL_API std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group = world(),
-                                             std::source_location where = std::source_location::current());
+                                             SourceLocation where = SourceLocation::current());
 
 /// As all_gather, into `output` of shape [size, ...shape of tensor]: equal shapes on all ranks, nothing is checked.
 ACCEL_API void all_gather_into(at::Tensor& output, const at::Tensor& tensor, const Group& group = world(),
-                               std::source_location where = std::source_location::current());
+                               SourceLocation where = SourceLocation::current());
 ACCEL_API Work all_gather_into_async(at::Tensor& output, const at::Tensor& tensor, const Group& group = world(),
-                                     std::source_location where = std::source_location::current());
+                                     SourceLocation where = SourceLocation::current());
 
 /// Combines `input` ([size x n, ...]) over all ranks and leaves slice `rank` ([n, ...]) in `output`. Collective.
 ACCEL_API void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum,
-                              const Group& group = world(),
-                              std::source_location where = std::source_location::current());
+                              const Group& group = world(), SourceLocation where = SourceLocation::current());
 ACCEL_API Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum,
-                                    const Group& group = world(),
-                                    std::source_location where = std::source_location::current());
+                                    const Group& group = world(), SourceLocation where = SourceLocation::current());
 
 /// Returns when every rank of `group` has called it. Collective.
-ACCEL_API void barrier(const Group& group = world(), std::source_location where = std::source_location::current());
-ACCEL_API Work barrier_async(const Group& group = world(),
-                             std::source_location where = std::source_location::current());
+ACCEL_API void barrier(const Group& group = world(), SourceLocation where = SourceLocation::current());
+ACCEL_API Work barrier_async(const Group& group = world(), SourceLocation where = SourceLocation::current());
 
 /// Sends to or receives from one rank; matched by `tag`, outside the order of collectives. Only the two ranks call.
 ACCEL_API void send(const at::Tensor& tensor, int to, const Group& group = world(), int tag = 0,
-                    std::source_location where = std::source_location::current());
+                    SourceLocation where = SourceLocation::current());
 ACCEL_API Work send_async(const at::Tensor& tensor, int to, const Group& group = world(), int tag = 0,
-                          std::source_location where = std::source_location::current());
+                          SourceLocation where = SourceLocation::current());
 ACCEL_API void recv(at::Tensor& tensor, int from, const Group& group = world(), int tag = 0,
-                    std::source_location where = std::source_location::current());
+                    SourceLocation where = SourceLocation::current());
 ACCEL_API Work recv_async(at::Tensor& tensor, int from, const Group& group = world(), int tag = 0,
-                          std::source_location where = std::source_location::current());
+                          SourceLocation where = SourceLocation::current());
 
 }  // namespace accel

@@ -21,9 +21,9 @@ struct Process {
   int local_size = 1;  ///< ranks on this host
   int host_index = 0;  ///< 0 .. hosts - 1, in order of lowest rank
   int hosts = 1;
-  std::string host;        ///< host name
-  bool has_mpi = false;    ///< MPI is initialised (and not yet finalised)
-  bool owns_mpi = false;   ///< by accel; else by the host program
+  std::string host;       ///< host name
+  bool has_mpi = false;   ///< MPI is initialised (and not yet finalised)
+  bool owns_mpi = false;  ///< by accel; else by the host program
   ThreadLevel thread_level = ThreadLevel::kNone;
 };
 

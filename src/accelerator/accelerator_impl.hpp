@@ -7,11 +7,12 @@
 #include "optim/training_state.hpp"
 
 #include <accel/accelerator.hpp>
+#include <accel/source_location.hpp>
 
 #include <map>
 #include <memory>
 #include <optional>
-#include <source_location>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -90,11 +91,11 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   [[nodiscard]] std::vector<ModelState*> models_reached(const std::vector<at::Tensor>& losses) const;
   Target decide(ModelState& model, const BackwardOptions& options) const;
   void check(const std::vector<at::Tensor>& losses, const BackwardOptions& options) const;
-  void run_autograd(const std::vector<at::Tensor>& losses, const BackwardOptions& options, double scale,
+  void run_autograd(const std::vector<at::Tensor>& losses, const BackwardOptions& options, double divisor,
                     const std::vector<Target>& targets);
-  [[nodiscard]] double scale_of(const std::vector<Target>& targets, const BackwardOptions& options,
-                                c10::ScalarType loss_type) const;
-  at::Tensor root_gradient(const at::Tensor& loss, double scale);
+  [[nodiscard]] double divisor_of(const std::vector<Target>& targets, const BackwardOptions& options,
+                                  c10::ScalarType loss_type) const;
+  at::Tensor root_gradient(const at::Tensor& loss, double divisor);
 
   // window.cpp
   /// Runs `run` (a backward, or nothing) and counts it; reduces where targets sync.
@@ -104,7 +105,10 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   [[nodiscard]] std::vector<RoundUnit> units_of(const std::vector<Target>& targets,
                                                 const std::vector<TargetTotals>& totals) const;
   static void drop(std::vector<Target>& targets);
-  void finish_alone(Target& target);
+  /// @param done  parameters that were multiplied already: models may share some
+  void finish_alone(Target& target, std::set<const void*>& done);
+  [[nodiscard]] bool used_elsewhere(const SyncUnit& unit, const std::vector<Target>& targets) const;
+  [[nodiscard]] double correction_of(const ModelState& model, bool by_items) const;
   void count(Target& target, std::optional<std::int64_t> items);
   void close(Target& target, bool with_gradient);
   [[nodiscard]] TargetHeader header_of(const Target& target) const;

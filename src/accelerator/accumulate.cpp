@@ -4,6 +4,8 @@
 #include "core/log.hpp"
 #include "core/message.hpp"
 
+#include <accel/source_location.hpp>
+
 #include <algorithm>
 #include <utility>
 
@@ -51,6 +53,7 @@ std::unique_ptr<OpenGuard> AcceleratorImpl::enter(const std::vector<ModelRef>& m
 }
 
 void AcceleratorImpl::begin_window(ModelState& model) {
+  model.divided_by = static_cast<double>(steps());
   if (alone()) return;
   const auto now = unique_parameters(model.ref);
   const bool same = std::equal(now.begin(), now.end(), model.parameters.begin(), model.parameters.end(),
@@ -64,7 +67,7 @@ void AcceleratorImpl::begin_window(ModelState& model) {
 }
 
 void AcceleratorImpl::broadcast_buffers(ModelState& model) {
-  broadcast_tensors(model.ref.buffers(), 0, Placement::kNewData, group(), std::source_location::current());
+  broadcast_tensors(model.ref.buffers(), 0, Placement::kNewData, group(), SourceLocation::current());
 }
 
 // A loop over a loader that accel does not know ends in an open window, and the last gradients are never used (case 9).

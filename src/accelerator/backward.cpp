@@ -50,13 +50,13 @@ void AcceleratorImpl::backward(const std::vector<at::Tensor>& losses, const Back
       usage_error("backward", cat("expected all losses of one window to be means, or all to be sums with .items, found "
                                   "both in the window of ",
                                   target.model->name, "; pass .items with each loss of the window, or with none"));
-  const double scale = scale_of(targets, options, losses.front().scalar_type());
+  const double divisor = divisor_of(targets, options, losses.front().scalar_type());
   micro_batch(targets, options.items, "backward", [&] {
     QuietUnits quiet;
     for (const Target& target : targets)
       if (!target.syncs)
         for (const auto& unit : target.model->units) quiet.add(*unit);
-    run_autograd(losses, options, scale, targets);
+    run_autograd(losses, options, divisor, targets);
   });
 }
 
@@ -146,39 +146,47 @@ std::vector<ModelState*> AcceleratorImpl::models_reached(const std::vector<at::T
   return reached;
 }
 
-// In the root of the graph, where the factor is known now: 1/n there gives the bits that `loss / n` by hand gives.
-double AcceleratorImpl::scale_of(const std::vector<Target>& targets, const BackwardOptions& options,
-                                 c10::ScalarType loss_type) const {
-  if (!options.items) return 1.0 / static_cast<double>(steps());
-  // A sum of float16 losses would overflow long before their mean: divide now by about what the window will hold.
+// In the root of the graph, where it is known now: 1/n there gives the bits that `loss / n` by hand gives. A window
+// keeps the divisor that it began with, so that all its losses weigh the same; what differs from n in the end is put
+// right when it closes.
+double AcceleratorImpl::divisor_of(const std::vector<Target>& targets, const BackwardOptions& options,
+                                   c10::ScalarType loss_type) const {
+  const ModelState* begun = nullptr;
   for (const Target& target : targets) {
-    ModelState& model = *target.model;
-    if (model.window.held() == 0 && model.window.items() == 0)
-      model.prenormalised = loss_type == c10::kHalf && !options_.sync_each_batch
-                                ? static_cast<double>(steps() * std::max<std::int64_t>(1, *options.items))
-                                : 1.0;
-    if (model.prenormalised != targets.front().model->prenormalised)
-      usage_error("backward", cat("expected the models of one summed loss to have begun their windows together, found ",
-                                  targets.front().model->name, " and ", model.name,
-                                  " apart; give them one guard: accumulate(a, b)"));
+    const ModelState& model = *target.model;
+    if (options.items ? model.window.held() == 0 : !model.window.open()) continue;
+    if (begun == nullptr) begun = &model;
+    if (model.divided_by != begun->divided_by)
+      usage_error("backward",
+                  cat("expected the models of one loss to have windows that began alike, found ", begun->name, " and ",
+                      model.name, " apart; give them one guard from their first micro-batch on: accumulate(a, b)"));
   }
-  return 1.0 / targets.front().model->prenormalised;
+  double divisor = static_cast<double>(steps());
+  if (begun != nullptr)
+    divisor = begun->divided_by;
+  else if (options.items && loss_type == c10::kHalf && !options_.sync_each_batch)
+    // A sum of float16 losses would overflow long before their mean: divide now by about what the window will hold.
+    divisor *= static_cast<double>(std::max<std::int64_t>(1, *options.items));
+  else if (options.items)
+    divisor = 1.0;
+  for (const Target& target : targets) target.model->divided_by = divisor;
+  return divisor;
 }
 
-at::Tensor AcceleratorImpl::root_gradient(const at::Tensor& loss, double scale) {
-  if (scale == 1.0) return {};
-  at::Tensor& root = roots_[std::tuple(scale, loss.scalar_type(), loss.device().str())];
+at::Tensor AcceleratorImpl::root_gradient(const at::Tensor& loss, double divisor) {
+  if (divisor == 1.0) return {};
+  at::Tensor& root = roots_[std::tuple(divisor, loss.scalar_type(), loss.device().str())];
   // Divided in the loss's own dtype, as `loss / n` is.
-  if (!root.defined()) root = at::ones({}, loss.options().requires_grad(false)).div_(1.0 / scale);
+  if (!root.defined()) root = at::ones({}, loss.options().requires_grad(false)).div_(divisor);
   return root.expand(loss.sizes());
 }
 
-void AcceleratorImpl::run_autograd(const std::vector<at::Tensor>& losses, const BackwardOptions& options, double scale,
-                                   const std::vector<Target>& targets) {
+void AcceleratorImpl::run_autograd(const std::vector<at::Tensor>& losses, const BackwardOptions& options,
+                                   double divisor, const std::vector<Target>& targets) {
   std::vector<at::Tensor> roots;
   for (const at::Tensor& loss : losses)
-    roots.push_back(options.gradient ? (scale == 1.0 ? *options.gradient : *options.gradient * scale)
-                                     : root_gradient(loss, scale));
+    roots.push_back(options.gradient ? (divisor == 1.0 ? *options.gradient : *options.gradient / divisor)
+                                     : root_gradient(loss, divisor));
   std::vector<at::Tensor> inputs;
   if (!options.inputs.empty()) {
     for (const Target& target : targets)

@@ -6,6 +6,7 @@
 
 #include <accel/accelerator.hpp>
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -30,7 +31,7 @@ std::string description_of(const ModelRef& model) {
 }
 
 [[noreturn]] void report(const std::vector<std::string>& problems, const std::vector<std::string>& descriptions,
-                         const Group& group, const char* call, const std::source_location& where) {
+                         const Group& group, const char* call, const SourceLocation& where) {
   for (std::size_t rank = 0; rank < problems.size(); ++rank)
     if (!problems[rank].empty())
       throw UsageError(message(site_of(group), call, cat("rank ", rank, ": ", problems[rank], place(where))));
@@ -62,7 +63,7 @@ void hand_over(at::Tensor tensor, const at::Tensor& received, Placement placemen
 }  // namespace
 
 void check_agreement(const ModelRef& model, const std::string& problem, const Group& group, const char* call,
-                     const std::source_location& where) {
+                     const SourceLocation& where) {
   if (group.size() == 1) {
     if (!problem.empty()) throw UsageError(message(site_of(group), call, cat(problem, place(where))));
     return;
@@ -85,7 +86,7 @@ void check_agreement(const ModelRef& model, const std::string& problem, const Gr
 }
 
 void broadcast_tensors(const std::vector<NamedTensor>& tensors, int root, Placement placement, const Group& group,
-                       const std::source_location& where) {
+                       const SourceLocation& where) {
   if (group.size() == 1 || tensors.empty()) return;
   const at::NoGradGuard no_grad;
   std::map<std::pair<c10::ScalarType, std::string>, int> kinds;
@@ -113,7 +114,7 @@ void broadcast_tensors(const std::vector<NamedTensor>& tensors, int root, Placem
 
 }  // namespace detail
 
-void broadcast_parameters(const ModelRef& model, int root, const Group& group, std::source_location where) {
+void broadcast_parameters(const ModelRef& model, int root, const Group& group, SourceLocation where) {
   if (root < 0 || root >= group.size())
     throw UsageError(detail::message(detail::site_of(group), "broadcast_parameters",
                                      detail::cat("expected 0 <= root < ", group.size(), ", found ", root,

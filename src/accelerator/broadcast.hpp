@@ -2,8 +2,8 @@
 
 #include <accel/collectives.hpp>
 #include <accel/model.hpp>
+#include <accel/source_location.hpp>
 
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -14,7 +14,7 @@ namespace accel::detail {
 /// Collective. @param problem  what is wrong with this rank's model already; empty if nothing.
 /// @throws UsageError  on all ranks: names the first rank and tensor that differ and both values, or the problem.
 void check_agreement(const ModelRef& model, const std::string& problem, const Group& group, const char* call,
-                     const std::source_location& where);
+                     const SourceLocation& where);
 
 enum class Placement {
   kInto,     ///< into the tensors' own memory
@@ -23,6 +23,6 @@ enum class Placement {
 
 /// Copies the tensors of rank `root` to all ranks, packed by dtype and device. Collective.
 void broadcast_tensors(const std::vector<NamedTensor>& tensors, int root, Placement placement, const Group& group,
-                       const std::source_location& where);
+                       const SourceLocation& where);
 
 }  // namespace accel::detail

@@ -4,6 +4,7 @@
 #include "core/message.hpp"
 
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/core/grad_mode.h>
 
@@ -53,10 +54,10 @@ void AcceleratorImpl::place(const ModelRef& model) const {
 
 void AcceleratorImpl::prepare_model(const ModelRef& model) {
   if (training_->find(model.key()) != nullptr) return;
-  const auto here = std::source_location::current();
+  const auto here = SourceLocation::current();
   std::string problem = leaf_problem(model);
   if (problem.empty()) problem = sparse_problem(model);
-  check_agreement(model, problem, group(), "prepare", std::source_location());
+  check_agreement(model, problem, group(), "prepare", SourceLocation());
   place(model);
   broadcast_tensors(model.parameters(), 0, Placement::kInto, group(), here);
   broadcast_tensors(model.buffers(), 0, Placement::kInto, group(), here);
@@ -70,8 +71,8 @@ void AcceleratorImpl::prepare_model(const ModelRef& model) {
 
 void AcceleratorImpl::refresh(const ModelRef& model) {
   ModelState& state = state_of(model, "refresh");
-  const auto here = std::source_location::current();
-  check_agreement(model, leaf_problem(model), group(), "refresh", std::source_location());
+  const auto here = SourceLocation::current();
+  check_agreement(model, leaf_problem(model), group(), "refresh", SourceLocation());
   place(model);
   broadcast_tensors(model.parameters(), 0, Placement::kInto, group(), here);
   broadcast_tensors(model.buffers(), 0, Placement::kInto, group(), here);

@@ -4,6 +4,7 @@
 #include "core/message.hpp"
 
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
@@ -18,8 +19,7 @@ namespace {
 double agreed(double value, ReduceOp op, const Group& group) {
   if (group.size() == 1) return value;
   at::Tensor number = at::full({1}, value, c10::TensorOptions(c10::kDouble).device(detail::control_device(group)));
-  detail::all_reduce(number, {.op = op, .factor = 1.0, .purpose = Purpose::kControl}, group,
-                     std::source_location::current());
+  detail::all_reduce(number, {.op = op, .factor = 1.0, .purpose = Purpose::kControl}, group, SourceLocation::current());
   return number.item<double>();
 }
 
@@ -50,11 +50,11 @@ at::Tensor Accelerator::mean(const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   at::Tensor result = value.detach().clone();
   detail::all_reduce(result, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kUser}, group(),
-                     std::source_location::current());
+                     SourceLocation::current());
   return result;
 }
 
-void Accelerator::wait_for_everyone(std::source_location where) {
+void Accelerator::wait_for_everyone(SourceLocation where) {
   barrier(group(), where);
 }
 

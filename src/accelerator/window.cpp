@@ -6,6 +6,7 @@
 #include "grad/window_header.hpp"
 
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_mul.h>
@@ -21,7 +22,7 @@ namespace accel::detail {
 namespace {
 
 /// For calls whose place in the user's program is not known.
-constexpr std::source_location kInside;
+constexpr SourceLocation kInside;
 
 /// What the window's gradients are still to be multiplied by, given what all ranks held; `ranks` is their number. The
 /// losses were divided by `steps` already, where they are means.
@@ -54,8 +55,9 @@ void AcceleratorImpl::micro_batch(std::vector<Target>& targets, std::optional<st
       throw;
     }
     count_all();
+    std::set<const void*> done;
     for (Target& target : targets)
-      if (target.syncs) finish_alone(target);
+      if (target.syncs) finish_alone(target, done);
     return;
   }
   std::vector<std::pair<AccumulationWindow, bool>> before;
@@ -91,19 +93,21 @@ void AcceleratorImpl::count(Target& target, std::optional<std::int64_t> items) {
   }
 }
 
-void AcceleratorImpl::finish_alone(Target& target) {
+void AcceleratorImpl::finish_alone(Target& target, std::set<const void*>& done) {
   ModelState& model = *target.model;
   if (model.guard != nullptr) model.synced_in_guard = true;
   if (!target.closes) return;
   const TargetHeader mine = header_of(target);
   const TargetTotals totals{.held = mine.held, .means = mine.means, .items = mine.items, .scaled = mine.scaled};
   if (!totals.empty()) {
-    const double factor = closing_factor(totals, steps(), 1, options_.tail_policy) * model.prenormalised;
+    const double factor =
+        closing_factor(totals, steps(), 1, options_.tail_policy) * correction_of(model, totals.by_items());
     if (factor != 1.0) {
       const at::NoGradGuard no_grad;
       std::vector<at::Tensor> gradients;
       for (const NamedTensor& parameter : model.parameters)
-        if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+        if (parameter.tensor.grad().defined() && done.insert(parameter.tensor.unsafeGetTensorImpl()).second)
+          gradients.push_back(parameter.tensor.grad());
       at::_foreach_mul_(gradients, factor);
     }
   }
@@ -121,16 +125,22 @@ void AcceleratorImpl::close(Target& target, bool with_gradient) {
   if (with_gradient) ++model.generation;
   model.buffers_due = true;
   model.window.reset();
-  model.prenormalised = 1.0;
+  model.divided_by = 1.0;
   model.more_open = false;
   if (model.guard != nullptr) model.closed_in_guard = true;
+}
+
+// Losses were divided by n as it was when the window began, or by what was expected of its items.
+double AcceleratorImpl::correction_of(const ModelState& model, bool by_items) const {
+  if (by_items) return model.window.by_items() ? model.divided_by : 1.0;
+  return model.window.open() ? model.divided_by / static_cast<double>(steps()) : 1.0;
 }
 
 TargetHeader AcceleratorImpl::header_of(const Target& target) const {
   const ModelState& model = *target.model;
   TargetHeader header{.held = model.window.held(), .items = model.window.items()};
   header.means = model.window.by_items() ? 0 : header.held;
-  header.scaled = model.prenormalised != 1.0 ? 1 : 0;
+  header.scaled = target.closes && correction_of(model, model.window.by_items()) != 1.0 ? 1 : 0;
   header.signature =
       (model.index * 2 + (target.closes ? 1 : 0)) * 1099511628211ULL + static_cast<std::uint64_t>(steps());
   for (const auto& unit : model.units) header.signature = header.signature * 1099511628211ULL + unit->signature();
@@ -153,7 +163,7 @@ void AcceleratorImpl::exchange_orders(const std::vector<Target>& targets) {
       at::Tensor order = at::empty({static_cast<std::int64_t>(mine.size())}, c10::TensorOptions(c10::kLong));
       std::copy(mine.begin(), mine.end(), order.data_ptr<std::int64_t>());
       order = order.to(control_device(group()));
-      broadcast(order, 0, Purpose::kControl, group(), std::source_location::current());
+      broadcast(order, 0, Purpose::kControl, group(), SourceLocation::current());
       order = order.to(c10::kCPU);
       unit->reorder({order.data_ptr<std::int64_t>(), order.data_ptr<std::int64_t>() + order.numel()});
     }
@@ -181,6 +191,16 @@ std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targ
   return totals;
 }
 
+// A model that shares these parameters stands in the middle of a window: what was reached in it is still to be reduced.
+bool AcceleratorImpl::used_elsewhere(const SyncUnit& unit, const std::vector<Target>& targets) const {
+  return std::any_of(training_->models.begin(), training_->models.end(), [&](const auto& model) {
+    const auto shares = [&unit](const auto& each) { return each.get() == &unit; };
+    const auto here = [&model](const Target& target) { return target.model == model.get(); };
+    return model->window.open() && std::any_of(model->units.begin(), model->units.end(), shares) &&
+           std::none_of(targets.begin(), targets.end(), here);
+  });
+}
+
 std::vector<RoundUnit> AcceleratorImpl::units_of(const std::vector<Target>& targets,
                                                  const std::vector<TargetTotals>& totals) const {
   std::vector<RoundUnit> units;
@@ -190,9 +210,9 @@ std::vector<RoundUnit> AcceleratorImpl::units_of(const std::vector<Target>& targ
         targets[at].closes ? closing_factor(totals[at], steps(), group().size(), options_.tail_policy) : 1.0;
     for (const auto& unit : model.units) {
       if (std::any_of(units.begin(), units.end(), [&](const RoundUnit& each) { return each.unit == unit; })) continue;
-      RoundUnit each{.unit = unit, .closes = targets[at].closes};
+      RoundUnit each{.unit = unit, .closes = targets[at].closes && !used_elsewhere(*unit, targets)};
       if (totals[at].scaled > 0)  // ranks divided by different counts: put right before the sum
-        each.local_factor = factor * model.prenormalised;
+        each.local_factor = factor * correction_of(model, totals[at].by_items());
       else
         each.factor = factor;
       units.push_back(std::move(each));
@@ -248,8 +268,10 @@ void AcceleratorImpl::sync(const ModelRef& ref) {
     unit->use_what_is_there();
   }
   // Gradients that no backward of ours divided are averaged over ranks as they are: as a full window.
-  if (model.window.held() == 0)
+  if (model.window.held() == 0) {
+    model.divided_by = static_cast<double>(steps());
     for (std::int64_t step = 0; step < steps(); ++step) model.window.hold();
+  }
   std::vector<Target> targets{
       {.model = &model, .syncs = true, .closes = true, .counts = false, .holds_its_own = false}};
   if (model.guard != nullptr) model.held_in_guard = true;

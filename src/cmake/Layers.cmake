@@ -1,23 +1,9 @@
-# Files still being written are left out of the build.
-macro(accel_existing list)
-  foreach(file IN LISTS ${list})
-    if(NOT EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${file}" AND NOT EXISTS "${file}")
-      message(STATUS "accel: not there yet: ${CMAKE_CURRENT_SOURCE_DIR}/${file}")
-      list(REMOVE_ITEM ${list} "${file}")
-    endif()
-  endforeach()
-  if(NOT ${list})
-    return()
-  endif()
-endmacro()
-
 # accel_add_layer(<name> SOURCES <file>... [LINKS <target>...] [TORCH])
 # One object library a layer. What a layer may include of the others is checked by tests/support/layer_check.py.
 # TORCH: its files see LibTorch; without it a torch header does not compile there.
 function(accel_add_layer name)
-  cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS;LINKS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH" "" "SOURCES;LINKS" ${ARGN})
   set(target accel_${name})
-  accel_existing(arg_SOURCES)
   add_library(${target} OBJECT ${arg_SOURCES})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
   target_link_libraries(${target} PRIVATE accel_compile_options ${arg_LINKS})

@@ -2,6 +2,8 @@
 
 #include "comm/ops.hpp"
 
+#include <accel/source_location.hpp>
+
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
@@ -9,7 +11,6 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <vector>
 
 namespace accel::detail {
@@ -32,7 +33,7 @@ class WorkImpl {
 struct CallOptions {
   Purpose purpose = Purpose::kUser;
   bool async = false;
-  std::source_location where;
+  SourceLocation where;
 };
 
 /// Moves the tensors of one device type between the ranks of one group. Arguments have been checked (check.hpp); an

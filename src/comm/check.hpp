@@ -2,9 +2,10 @@
 
 #include "comm/ops.hpp"
 
+#include <accel/source_location.hpp>
+
 #include <ATen/core/Tensor.h>
 
-#include <source_location>
 #include <string>
 
 namespace accel::detail {
@@ -13,7 +14,7 @@ namespace accel::detail {
 struct CallSite {
   const char* call;
   const Group& group;
-  const std::source_location& where;
+  const SourceLocation& where;
 };
 
 /// Everything here throws before anything is sent, so the group stays good.

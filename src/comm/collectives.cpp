@@ -3,6 +3,7 @@
 
 #include <accel/collectives.hpp>
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <utility>
 
@@ -26,7 +27,7 @@ void mark_written(const at::Tensor& tensor) {
 }
 
 Pending start_all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const Group& group, bool async,
-                         const std::source_location& where) {
+                         const SourceLocation& where) {
   const CallSite site{"all_reduce", group, where};
   check_output(site, tensor, "tensor");
   check_reduce(site, tensor, spec);
@@ -36,7 +37,7 @@ Pending start_all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const
 }
 
 Pending start_broadcast(const at::Tensor& tensor, int root, Purpose purpose, const Group& group, bool async,
-                        const std::source_location& where) {
+                        const SourceLocation& where) {
   const CallSite site{"broadcast", group, where};
   check_output(site, tensor, "tensor");
   check_rank(site, root, "root");
@@ -46,7 +47,7 @@ Pending start_broadcast(const at::Tensor& tensor, int root, Purpose purpose, con
 }
 
 Pending start_all_gather_into(const at::Tensor& output, const at::Tensor& tensor, Purpose purpose, const Group& group,
-                              bool async, const std::source_location& where) {
+                              bool async, const SourceLocation& where) {
   const CallSite site{"all_gather_into", group, where};
   check_tensor(site, tensor, "tensor");
   check_output(site, output, "output");
@@ -57,7 +58,7 @@ Pending start_all_gather_into(const at::Tensor& output, const at::Tensor& tensor
 }
 
 Pending start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
-                             const Group& group, bool async, const std::source_location& where) {
+                             const Group& group, bool async, const SourceLocation& where) {
   const CallSite site{"reduce_scatter", group, where};
   check_tensor(site, input, "input");
   check_output(site, output, "output");
@@ -78,7 +79,7 @@ void check_peer(const CallSite& site, int peer, int tag, const char* argument) {
 }
 
 Pending start_send(const at::Tensor& tensor, int to, const Group& group, int tag, bool async,
-                   const std::source_location& where) {
+                   const SourceLocation& where) {
   const CallSite site{"send", group, where};
   check_tensor(site, tensor, "tensor");
   check_peer(site, to, tag, "to");
@@ -86,7 +87,7 @@ Pending start_send(const at::Tensor& tensor, int to, const Group& group, int tag
 }
 
 Pending start_recv(const at::Tensor& tensor, int from, const Group& group, int tag, bool async,
-                   const std::source_location& where) {
+                   const SourceLocation& where) {
   const CallSite site{"recv", group, where};
   check_output(site, tensor, "tensor");
   check_peer(site, from, tag, "from");
@@ -96,85 +97,83 @@ Pending start_recv(const at::Tensor& tensor, int from, const Group& group, int t
 }
 
 // Control messages go over the CPU where the group has it, and a barrier holds the host, not a stream.
-Pending start_barrier(const Group& group, bool async, const std::source_location& where) {
+Pending start_barrier(const Group& group, bool async, const SourceLocation& where) {
   const CallSite site{"barrier", group, where};
   return channel_for(site, control_device(group)).barrier({Purpose::kUser, async, where});
 }
 
 }  // namespace
 
-void all_reduce(at::Tensor& tensor, const ReduceSpec& spec, const Group& group, const std::source_location& where) {
+void all_reduce(at::Tensor& tensor, const ReduceSpec& spec, const Group& group, const SourceLocation& where) {
   start_all_reduce(tensor, spec, group, false, where);
 }
 
-Work all_reduce_async(at::Tensor& tensor, const ReduceSpec& spec, const Group& group,
-                      const std::source_location& where) {
+Work all_reduce_async(at::Tensor& tensor, const ReduceSpec& spec, const Group& group, const SourceLocation& where) {
   return Work(start_all_reduce(tensor, spec, group, true, where));
 }
 
-void broadcast(at::Tensor& tensor, int root, Purpose purpose, const Group& group, const std::source_location& where) {
+void broadcast(at::Tensor& tensor, int root, Purpose purpose, const Group& group, const SourceLocation& where) {
   start_broadcast(tensor, root, purpose, group, false, where);
 }
 
 void all_gather_into(at::Tensor& output, const at::Tensor& tensor, Purpose purpose, const Group& group,
-                     const std::source_location& where) {
+                     const SourceLocation& where) {
   start_all_gather_into(output, tensor, purpose, group, false, where);
 }
 
 }  // namespace detail
 
-void all_reduce(at::Tensor& tensor, ReduceOp op, const Group& group, std::source_location where) {
+void all_reduce(at::Tensor& tensor, ReduceOp op, const Group& group, SourceLocation where) {
   detail::start_all_reduce(tensor, {.op = op}, group, false, where);
 }
-Work all_reduce_async(at::Tensor& tensor, ReduceOp op, const Group& group, std::source_location where) {
+Work all_reduce_async(at::Tensor& tensor, ReduceOp op, const Group& group, SourceLocation where) {
   return Work(detail::start_all_reduce(tensor, {.op = op}, group, true, where));
 }
 
-void broadcast(at::Tensor& tensor, int root, const Group& group, std::source_location where) {
+void broadcast(at::Tensor& tensor, int root, const Group& group, SourceLocation where) {
   detail::start_broadcast(tensor, root, Purpose::kUser, group, false, where);
 }
-Work broadcast_async(at::Tensor& tensor, int root, const Group& group, std::source_location where) {
+Work broadcast_async(at::Tensor& tensor, int root, const Group& group, SourceLocation where) {
   return Work(detail::start_broadcast(tensor, root, Purpose::kUser, group, true, where));
 }
 
-std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group, std::source_location where) {
+std::vector<at::Tensor> all_gather(const at::Tensor& tensor, const Group& group, SourceLocation where) {
   return detail::all_gather(tensor, Purpose::kUser, group, where);
 }
 
-void all_gather_into(at::Tensor& output, const at::Tensor& tensor, const Group& group, std::source_location where) {
+void all_gather_into(at::Tensor& output, const at::Tensor& tensor, const Group& group, SourceLocation where) {
   detail::start_all_gather_into(output, tensor, Purpose::kUser, group, false, where);
 }
-Work all_gather_into_async(at::Tensor& output, const at::Tensor& tensor, const Group& group,
-                           std::source_location where) {
+Work all_gather_into_async(at::Tensor& output, const at::Tensor& tensor, const Group& group, SourceLocation where) {
   return Work(detail::start_all_gather_into(output, tensor, Purpose::kUser, group, true, where));
 }
 
 void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op, const Group& group,
-                    std::source_location where) {
+                    SourceLocation where) {
   detail::start_reduce_scatter(output, input, {.op = op}, group, false, where);
 }
 Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op, const Group& group,
-                          std::source_location where) {
+                          SourceLocation where) {
   return Work(detail::start_reduce_scatter(output, input, {.op = op}, group, true, where));
 }
 
-void barrier(const Group& group, std::source_location where) {
+void barrier(const Group& group, SourceLocation where) {
   detail::start_barrier(group, false, where);
 }
-Work barrier_async(const Group& group, std::source_location where) {
+Work barrier_async(const Group& group, SourceLocation where) {
   return Work(detail::start_barrier(group, true, where));
 }
 
-void send(const at::Tensor& tensor, int to, const Group& group, int tag, std::source_location where) {
+void send(const at::Tensor& tensor, int to, const Group& group, int tag, SourceLocation where) {
   detail::start_send(tensor, to, group, tag, false, where);
 }
-Work send_async(const at::Tensor& tensor, int to, const Group& group, int tag, std::source_location where) {
+Work send_async(const at::Tensor& tensor, int to, const Group& group, int tag, SourceLocation where) {
   return Work(detail::start_send(tensor, to, group, tag, true, where));
 }
-void recv(at::Tensor& tensor, int from, const Group& group, int tag, std::source_location where) {
+void recv(at::Tensor& tensor, int from, const Group& group, int tag, SourceLocation where) {
   detail::start_recv(tensor, from, group, tag, false, where);
 }
-Work recv_async(at::Tensor& tensor, int from, const Group& group, int tag, std::source_location where) {
+Work recv_async(at::Tensor& tensor, int from, const Group& group, int tag, SourceLocation where) {
   return Work(detail::start_recv(tensor, from, group, tag, true, where));
 }
 

@@ -2,6 +2,7 @@
 #include "comm/group_impl.hpp"
 
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
@@ -44,7 +45,7 @@ Header header_of(const at::Tensor& tensor, const std::string& defect) {
   return header;
 }
 
-std::vector<Header> exchange(const Header& mine, const Group& group, const std::source_location& where) {
+std::vector<Header> exchange(const Header& mine, const Group& group, const SourceLocation& where) {
   const c10::Device device = control_device(group);
   at::Tensor input = at::tensor(c10::IntArrayRef(mine.slots), at::kLong).to(device);
   at::Tensor output = at::empty({group.size(), kHeaderSlots}, input.options());
@@ -78,7 +79,7 @@ void check_headers(const CallSite& site, const std::vector<Header>& headers, con
 
 // The tensors lie behind one another in one buffer, of which each result is a view.
 std::vector<at::Tensor> gather_rows(const at::Tensor& tensor, const std::vector<Header>& headers, Purpose purpose,
-                                    const Group& group, const std::source_location& where) {
+                                    const Group& group, const SourceLocation& where) {
   const CallSite site{"all_gather", group, where};
   Channel* channel = group.impl().channel(tensor.device().type());
   if (channel == nullptr)
@@ -106,7 +107,7 @@ std::vector<at::Tensor> gather_rows(const at::Tensor& tensor, const std::vector<
 }  // namespace
 
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, Purpose purpose, const Group& group,
-                                   const std::source_location& where) {
+                                   const SourceLocation& where) {
   const CallSite site{"all_gather", group, where};
   std::string defect = defect_of(tensor, "tensor");
   if (defect.empty() && tensor.dim() > kMostDimensions)
@@ -121,7 +122,7 @@ std::vector<at::Tensor> all_gather(const at::Tensor& tensor, Purpose purpose, co
 }
 
 std::vector<std::string> all_gather_text(const std::string& text, Purpose purpose, const Group& group,
-                                         const std::source_location& where) {
+                                         const SourceLocation& where) {
   if (group.size() == 1) return {text};
   at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size())}, at::kByte);
   if (!text.empty()) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());

@@ -5,6 +5,8 @@
 #include "comm/mpi_buffers.hpp"
 #include "runtime/session.hpp"
 
+#include <accel/source_location.hpp>
+
 #include <c10/util/FunctionRef.h>
 
 #include <condition_variable>
@@ -23,7 +25,7 @@ struct MpiCall {
   std::optional<Operation> operation;  ///< what comm_stats counts it as; nothing for calls that make groups
   Purpose purpose = Purpose::kControl;
   std::int64_t bytes = 0;
-  std::source_location where;
+  SourceLocation where;
   std::uint64_t number = 0;  ///< given when its turn is decided: equal on all ranks that make the same calls
 };
 

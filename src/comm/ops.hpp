@@ -3,8 +3,8 @@
 #include "core/message.hpp"
 
 #include <accel/collectives.hpp>
+#include <accel/source_location.hpp>
 
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -19,24 +19,24 @@ struct ReduceSpec {
 };
 
 /// Synchronous: runs in place on the calling thread where that is allowed (idle queue).
-void all_reduce(at::Tensor& tensor, const ReduceSpec& spec, const Group& group, const std::source_location& where);
+void all_reduce(at::Tensor& tensor, const ReduceSpec& spec, const Group& group, const SourceLocation& where);
 
 /// Asynchronous: on the group's worker, in order. Where the MPI thread level allows no worker, it is done on return.
 [[nodiscard]] Work all_reduce_async(at::Tensor& tensor, const ReduceSpec& spec, const Group& group,
-                                    const std::source_location& where);
+                                    const SourceLocation& where);
 
-void broadcast(at::Tensor& tensor, int root, Purpose purpose, const Group& group, const std::source_location& where);
+void broadcast(at::Tensor& tensor, int root, Purpose purpose, const Group& group, const SourceLocation& where);
 
 /// Equal shapes; `output` is [size, ...].
 void all_gather_into(at::Tensor& output, const at::Tensor& tensor, Purpose purpose, const Group& group,
-                     const std::source_location& where);
+                     const SourceLocation& where);
 
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, Purpose purpose, const Group& group,
-                                   const std::source_location& where);
+                                   const SourceLocation& where);
 
 /// One text of each rank, in order of rank. Collective.
 std::vector<std::string> all_gather_text(const std::string& text, Purpose purpose, const Group& group,
-                                         const std::source_location& where);
+                                         const SourceLocation& where);
 
 /// Where control messages (headers, flags) of this group live: the CPU where the group has a CPU backend (or is a group
 /// of one), else the current CUDA device.

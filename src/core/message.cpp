@@ -1,5 +1,7 @@
 #include "core/message.hpp"
 
+#include <accel/source_location.hpp>
+
 namespace accel::detail {
 
 std::string message(Site site, std::string_view call, std::string_view text) {
@@ -17,7 +19,7 @@ std::string grouped(long long number) {
   return text;
 }
 
-std::string place(const std::source_location& where) {
+std::string place(const SourceLocation& where) {
   std::string_view file = where.file_name();
   if (file.empty()) return {};
   if (const auto slash = file.rfind('/'); slash != std::string_view::npos) file.remove_prefix(slash + 1);

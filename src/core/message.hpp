@@ -1,7 +1,8 @@
 #pragma once
 
+#include <accel/source_location.hpp>
+
 #include <cstdint>
-#include <source_location>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -30,7 +31,7 @@ std::string message(Site site, std::string_view call, std::string_view text);
 std::string grouped(long long number);
 
 /// ` (file.cpp:12)`, where the user made the call; empty for calls from inside accel.
-std::string place(const std::source_location& where);
+std::string place(const SourceLocation& where);
 
 /// The first line in which two texts differ, of each; `(nothing)` where one has ended.
 std::pair<std::string, std::string> first_difference(const std::string& first, const std::string& second);

@@ -3,6 +3,8 @@
 #include "comm/ops.hpp"
 #include "core/message.hpp"
 
+#include <accel/source_location.hpp>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -18,7 +20,7 @@ constexpr std::uint8_t kLate = 2;  // used, and reached again after its bucket w
 
 }  // namespace
 
-Round::Round(std::vector<RoundUnit> units, const Group& group, std::source_location where)
+Round::Round(std::vector<RoundUnit> units, const Group& group, SourceLocation where)
     : units_(std::move(units)), group_(group), where_(where) {
   for (RoundUnit& each : units_) {
     SyncUnit& unit = *each.unit;

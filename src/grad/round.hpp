@@ -3,11 +3,11 @@
 #include "grad/sync_unit.hpp"
 
 #include <accel/collectives.hpp>
+#include <accel/source_location.hpp>
 
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -33,7 +33,7 @@ struct RoundUnit {
 /// it.
 class Round {
  public:
-  Round(std::vector<RoundUnit> units, const Group& group, std::source_location where);
+  Round(std::vector<RoundUnit> units, const Group& group, SourceLocation where);
   ~Round();
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
@@ -64,7 +64,7 @@ class Round {
 
   std::vector<RoundUnit> units_;
   const Group& group_;
-  std::source_location where_;
+  SourceLocation where_;
   std::vector<Step> steps_;
   std::vector<Work> works_;
   std::size_t next_ = 0;

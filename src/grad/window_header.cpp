@@ -4,6 +4,7 @@
 #include "core/message.hpp"
 
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <ATen/ops/empty.h>
 
@@ -15,7 +16,7 @@ namespace {
 
 /// `mine` of all ranks, rank by rank.
 std::vector<std::int64_t> gathered(const std::vector<std::int64_t>& mine, const Group& group,
-                                   const std::source_location& where) {
+                                   const SourceLocation& where) {
   const auto width = static_cast<std::int64_t>(mine.size());
   const c10::Device device = control_device(group);
   at::Tensor row = at::empty({width}, c10::TensorOptions(c10::kLong));
@@ -28,7 +29,7 @@ std::vector<std::int64_t> gathered(const std::vector<std::int64_t>& mine, const 
 }
 
 [[noreturn]] void report_disagreement(const Group& group, const char* call, const std::string& mine,
-                                      const std::source_location& where) {
+                                      const SourceLocation& where) {
   const auto texts = all_gather_text(mine, Purpose::kControl, group, where);
   std::size_t other = 1;
   while (other + 1 < texts.size() && texts[other] == texts[0]) ++other;
@@ -46,7 +47,7 @@ std::vector<std::int64_t> gathered(const std::vector<std::int64_t>& mine, const 
 
 std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targets, const Group& group,
                                            const char* call, const std::function<std::string()>& describe,
-                                           const std::source_location& where) {
+                                           const SourceLocation& where) {
   // A fixed width, so that ranks that disagree about the number of models still understand each other.
   std::uint64_t signature = targets.size();
   for (const TargetHeader& target : targets) signature = signature * 1099511628211ULL + target.signature;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <accel/collectives.hpp>
+#include <accel/source_location.hpp>
 
 #include <cstdint>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -38,6 +38,6 @@ struct TargetTotals {
 /// @throws UsageError  ranks reduce different models, or models with different (trainable) parameters.
 std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targets, const Group& group,
                                            const char* call, const std::function<std::string()>& describe,
-                                           const std::source_location& where);
+                                           const SourceLocation& where);
 
 }  // namespace accel::detail

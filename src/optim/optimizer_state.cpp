@@ -4,6 +4,7 @@
 #include "core/message.hpp"
 
 #include <accel/error.hpp>
+#include <accel/source_location.hpp>
 
 #include <torch/optim/optimizer.h>
 
@@ -73,7 +74,33 @@ const at::Tensor* OptimizerState::any_gradient() const {
 // One rank and no accumulation: what a plain `loss.backward()` left is what accel's would have left, so a loop that was
 // changed half-way goes on working.
 bool OptimizerState::may_step_plainly() const {
-  return training_->group.size() == 1 && training_->steps == 1 && any_gradient() != nullptr;
+  if (training_->group.size() != 1 || training_->steps != 1) return false;
+  return stepped_since_clear_ ? gradients_are_new() : any_gradient() != nullptr;
+}
+
+void OptimizerState::remember_gradients() {
+  stepped_with_.clear();
+  if (training_->group.size() != 1 || training_->steps != 1) return;
+  for (const auto& group : optimizer_->param_groups())
+    for (const at::Tensor& parameter : group.params())
+      if (const at::Tensor& gradient = parameter.grad(); gradient.defined())
+        stepped_with_.push_back({decltype(SteppedWith::gradient)(gradient.getIntrusivePtr()),
+                                 static_cast<std::uint32_t>(gradient._version())});
+}
+
+bool OptimizerState::gradients_are_new() const {
+  std::size_t at = 0;
+  for (const auto& group : optimizer_->param_groups())
+    for (const at::Tensor& parameter : group.params()) {
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      if (at == stepped_with_.size() ||
+          gradient.unsafeGetTensorImpl() != stepped_with_[at].gradient._unsafe_get_target() ||
+          static_cast<std::uint32_t>(gradient._version()) != stepped_with_[at].version)
+        return true;
+      ++at;
+    }
+  return false;
 }
 
 void OptimizerState::refuse_unreduced() const {
@@ -95,6 +122,23 @@ void OptimizerState::refuse_unreduced() const {
                         "prepare its model, or accelerator.refresh(model) if tensors were replaced")));
 }
 
+// A parameter may belong to several models: what another one's window holds is accounted for.
+bool OptimizerState::has_plain_gradient(const ModelState& owner) const {
+  const auto unaccounted = [&](const at::Tensor& parameter) {
+    const auto& owners = training_->owners(parameter);
+    return std::none_of(owners.begin(), owners.end(),
+                        [&](const ModelState* each) { return each != &owner && each->holds_gradients(); });
+  };
+  if (owner.window.open()) {
+    const auto changed = owner.changed_since_marked();
+    return std::any_of(changed.begin(), changed.end(), unaccounted);
+  }
+  return !stepped_since_clear_ &&
+         std::any_of(owner.parameters.begin(), owner.parameters.end(), [&](const NamedTensor& parameter) {
+           return parameter.tensor.grad().defined() && unaccounted(parameter.tensor);
+         });
+}
+
 // In a group of one nothing counts gradients, so a plain backward is known by what changed since accel's own last one.
 void OptimizerState::refuse_plain_backward(const ModelState& owner) const {
   if (generation() != generation_stepped_) return;
@@ -105,7 +149,7 @@ void OptimizerState::refuse_plain_backward(const ModelState& owner) const {
     plain = in_guard && std::any_of(owner.units.begin(), owner.units.end(),
                                     [](const auto& unit) { return unit->touched_outside().has_value(); });
   else if (training_->steps > 1)
-    plain = owner.window.open() ? owner.gradients_changed() : !stepped_since_clear_ && any_gradient() != nullptr;
+    plain = has_plain_gradient(owner);
   if (!plain) return;
   throw UsageError(message(site_of(training_->group), "optimizer.step",
                            cat("expected gradients of accelerator.backward (gradient_accumulation_steps = ",
@@ -133,6 +177,7 @@ Stepped OptimizerState::step() {
 void OptimizerState::perform() {
   generation_stepped_ = generation();
   stepped_since_clear_ = true;
+  remember_gradients();
   ++steps_;
   for (const auto& callback : callbacks_) callback();
 }
@@ -158,7 +203,7 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
     // Line searches branch on the loss: it must be the same number on all ranks.
     at::Tensor mean = loss.detach().clone();
     all_reduce(mean, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kControl}, training_->group,
-               std::source_location::current());
+               SourceLocation::current());
     return mean;
   });
   perform();

@@ -32,6 +32,10 @@ class OptimizerState {
   [[nodiscard]] bool may_step_plainly() const;
   void refuse_unreduced() const;
   void refuse_plain_backward(const ModelState& owner) const;
+  [[nodiscard]] bool has_plain_gradient(const ModelState& owner) const;
+  /// What was stepped with may still be there: it is no new gradient.
+  void remember_gradients();
+  [[nodiscard]] bool gradients_are_new() const;
   [[nodiscard]] const at::Tensor* any_gradient() const;
   void perform();
   void clear();
@@ -45,6 +49,13 @@ class OptimizerState {
   std::vector<at::Tensor> ownerless_;  ///< parameters in no prepared model
   std::size_t parameters_seen_ = 0;
   std::uint64_t version_seen_ = ~std::uint64_t{0};
+
+  // Weak: the address of a gradient that is gone is not given to another one while it is remembered.
+  struct SteppedWith {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> gradient;
+    std::uint32_t version = 0;
+  };
+  std::vector<SteppedWith> stepped_with_;
 
   std::uint64_t generation_stepped_ = 0;
   std::int64_t steps_ = 0;

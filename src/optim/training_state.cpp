@@ -35,16 +35,18 @@ std::optional<std::string> ModelState::cleared_parameter() const {
   return std::nullopt;
 }
 
-bool ModelState::gradients_changed() const {
-  if (marks_.size() != parameters.size()) return false;
+std::vector<at::Tensor> ModelState::changed_since_marked() const {
+  std::vector<at::Tensor> changed;
+  if (marks_.size() != parameters.size()) return changed;
   for (std::size_t each = 0; each < parameters.size(); ++each) {
     const at::Tensor& gradient = parameters[each].tensor.grad();
     const Mark now = gradient.defined()
                          ? Mark{gradient.unsafeGetTensorImpl(), static_cast<std::uint32_t>(gradient._version())}
                          : Mark{};
-    if (now.gradient != marks_[each].gradient || now.version != marks_[each].version) return true;
+    if (now.gradient != marks_[each].gradient || now.version != marks_[each].version)
+      changed.push_back(parameters[each].tensor);
   }
-  return false;
+  return changed;
 }
 
 void ModelState::drop_window() {
@@ -53,7 +55,7 @@ void ModelState::drop_window() {
   window.reset();
   marks_.clear();
   more_open = false;
-  prenormalised = 1.0;
+  divided_by = 1.0;
 }
 
 ModelState* TrainingState::find(const void* key) const {

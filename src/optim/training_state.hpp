@@ -29,7 +29,7 @@ struct ModelState {
 
   AccumulationWindow window;
   std::uint64_t generation = 0;  ///< windows that closed with a gradient
-  double prenormalised = 1.0;    ///< what this window's losses were divided by, where they are sums in float16
+  double divided_by = 1.0;       ///< what the losses of this window were divided by before their backward
   int quiet = 0;                 ///< no_sync guards alive
   int evaluations = 0;           ///< optimizer closures under way
   bool buffers_due = false;      ///< a window closed since buffers went round
@@ -49,8 +49,11 @@ struct ModelState {
   /// The first parameter whose remembered gradient is gone or was zeroed.
   [[nodiscard]] std::optional<std::string> cleared_parameter() const;
 
-  /// Whether gradients were added to or replaced since they were remembered.
-  [[nodiscard]] bool gradients_changed() const;
+  /// The parameters whose gradients were added to or replaced since they were remembered.
+  [[nodiscard]] std::vector<at::Tensor> changed_since_marked() const;
+
+  /// Gradients may be there: of an open window, or of the guard that closed it.
+  [[nodiscard]] bool holds_gradients() const { return window.open() || (guard != nullptr && held_in_guard); }
 
   /// Sets all gradients to undefined and forgets the window.
   void drop_window();

@@ -16,7 +16,9 @@ Session::Session() {
             "group of one; build with -DACCEL_WITH_MPI=ON"));
 }
 
-std::string mpi_library() { return "none (built with ACCEL_WITH_MPI=OFF)"; }
+std::string mpi_library() {
+  return "none (built with ACCEL_WITH_MPI=OFF)";
+}
 
 void end_all_ranks(int code) noexcept {
   std::_Exit(code);

@@ -12,12 +12,14 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RUNS = 5
 SIZES = [1, 4, 25, 64]  # MiB
+QUIET = 0.05
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
                "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
@@ -32,6 +34,28 @@ def json_lines(command):
     if done.returncode != 0:
         sys.exit(f"run.py: {' '.join(map(str, command))} ended with {done.returncode}\n{done.stdout}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def busy_share(seconds=1.0):
+    """The share of all cores that other programs use now."""
+    def read():
+        with open("/proc/stat", encoding="ascii") as stat:
+            times = [int(word) for word in stat.readline().split()[1:9]]
+        return sum(times), times[3] + times[4]  # all, and idle or waiting for a disk
+
+    before = read()
+    time.sleep(seconds)
+    after = read()
+    return 1.0 - (after[1] - before[1]) / max(1, after[0] - before[0])
+
+
+def wait_for_quiet():
+    """Two ranks that wait for each other lose a time slice wherever a third program runs: factors, not percents."""
+    for _ in range(60):
+        share = busy_share()
+        if share < QUIET:
+            return
+    print(f"run.py: other programs use {share:.0%} of this machine: do not trust the numbers that follow", flush=True)
 
 
 class Bench:
@@ -132,6 +156,7 @@ def main():
     args = parser.parse_args()
     bench = Bench(args)
     for name in args.only:
+        wait_for_quiet()
         parts[name](bench)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(json.dumps(bench.rows, indent=1) + "\n", encoding="utf-8")

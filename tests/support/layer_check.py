@@ -18,7 +18,7 @@ BELOW["trainer"] = []
 
 # The layer that each public header belongs to: a layer includes the public headers of the layers it may include.
 PUBLIC = {
-    "core": ["error", "export", "version", "fwd"],
+    "core": ["error", "export", "source_location", "version", "fwd"],
     "runtime": ["process"],
     "device": ["device"],
     "comm": ["collectives", "comm_stats", "interop"],

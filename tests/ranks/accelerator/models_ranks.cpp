@@ -325,25 +325,58 @@ TEST_CASE("case 90: a module that contains a prepared one sends nothing inside i
 }
 
 TEST_CASE("case 124: two models that share parameters have them reduced once, with the sum of both gradients") {
-  Accelerator accelerator({.gradient_accumulation_steps = 2});
-  const at::Tensor shared = at::full({}, 0.0).requires_grad_(true);
-  const at::Tensor own_a = at::full({}, 0.0).requires_grad_(true);
-  const at::Tensor own_b = at::full({}, 0.0).requires_grad_(true);
-  const auto a = parameters({{"shared", shared}, {"own", own_a}});
-  const auto b = parameters({{"encoder", shared}, {"own", own_b}});
-  torch::optim::SGD sgd({shared, own_a, own_b}, 1.0);
-  auto optimizer = std::get<2>(accelerator.prepare(a, b, sgd));
-  Traffic traffic(accelerator);
-  for (int micro = 0; micro < 4; ++micro) {
-    const auto guard = accelerator.accumulate(a, b);
-    accelerator.backward({shared * mine() + own_a * 2.0, shared * (3.0 * mine()) + own_b * 4.0});
-    CHECK(traffic.bytes() == (micro % 2 == 1 ? sent(12) : 0));
-    CHECK((optimizer.step() == Stepped::kYes) == (micro % 2 == 1));
-    optimizer.zero_grad();
+  // Windows are full with n = 2, and short with n = 3.
+  for (const int n : {2, 3}) {
+    Accelerator accelerator({.gradient_accumulation_steps = n});
+    const at::Tensor shared = at::full({}, 0.0, at::kDouble).requires_grad_(true);
+    const at::Tensor own_a = at::full({}, 0.0, at::kDouble).requires_grad_(true);
+    const at::Tensor own_b = at::full({}, 0.0, at::kDouble).requires_grad_(true);
+    const auto a = parameters({{"shared", shared}, {"own", own_a}});
+    const auto b = parameters({{"encoder", shared}, {"own", own_b}});
+    torch::optim::SGD sgd({shared, own_a, own_b}, 1.0);
+    auto optimizer = std::get<2>(accelerator.prepare(a, b, sgd));
+    Traffic traffic(accelerator);
+    for (int micro = 0; micro < 4; ++micro) {
+      const auto guard = accelerator.accumulate(a, b, {.last = micro % 2 == 1});
+      accelerator.backward({shared * mine() + own_a * 2.0, shared * (3.0 * mine()) + own_b * 4.0});
+      CHECK(traffic.bytes() == (micro % 2 == 1 ? sent(24) : 0));
+      CHECK((optimizer.step() == Stepped::kYes) == (micro % 2 == 1));
+      optimizer.zero_grad();
+    }
+    CHECK(shared.item<double>() == doctest::Approx(-8.0 * mean_of_ranks()).epsilon(1e-14));
+    CHECK(own_a.item<double>() == doctest::Approx(-4.0).epsilon(1e-14));
+    CHECK(own_b.item<double>() == doctest::Approx(-8.0).epsilon(1e-14));
   }
-  CHECK(shared.item<double>() == -8.0 * mean_of_ranks());
-  CHECK(own_a.item<double>() == -4.0);
-  CHECK(own_b.item<double>() == -8.0);
+}
+
+TEST_CASE(
+    "case 124: models that share parameters and take turns: what one reached early is there when the other closes") {
+  Accelerator accelerator({.gradient_accumulation_steps = 2});
+  Scalars scalars(3);
+  const at::Tensor shared = scalars->p[0];
+  const auto a = parameters({{"shared", shared}, {"own", scalars->p[1]}});
+  const auto b = parameters({{"shared", shared}, {"own", scalars->p[2]}});
+  torch::optim::SGD sgd(scalars->parameters(), 1.0);
+  auto optimizer = std::get<2>(accelerator.prepare(a, b, sgd));
+  for (int window = 1; window <= 2; ++window) {
+    for (int micro = 0; micro < 2; ++micro) {
+      {
+        const auto guard = accelerator.accumulate(a);
+        accelerator.backward(shared * mine() + scalars->p[1] * 2.0);
+        CHECK(optimizer.step() == Stepped::kNo);
+        optimizer.zero_grad();
+      }
+      const auto guard = accelerator.accumulate(b);
+      // The micro-batch that closes b's window does not reach the shared parameter on any rank.
+      accelerator.backward(micro == 0 ? shared * (4.0 * mine()) + scalars->p[2] * 6.0 : scalars->p[2] * 6.0);
+      CHECK((optimizer.step() == Stepped::kYes) == (micro == 1));
+      optimizer.zero_grad();
+    }
+    CHECK(shared.item<double>() == -3.0 * window * mean_of_ranks());
+    CHECK(scalars->p[1].item<double>() == -2.0 * window);
+    CHECK(scalars->p[2].item<double>() == -6.0 * window);
+    CHECK(same_on_all_ranks(shared));
+  }
 }
 
 TEST_CASE("case 114: parameters frozen and thawed after prepare are equal to one process at every boundary") {

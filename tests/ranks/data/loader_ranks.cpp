@@ -132,11 +132,13 @@ TEST_CASE("an exception that leaves a loader is forgotten with it") {
 TEST_CASE("case 6: windows end with the loader, or carry over where that is turned off") {
   Rig closing({.gradient_accumulation_steps = 4});
   const auto loader = closing.accelerator.prepare(batches_for_all(7));
-  CHECK(train(closing, loader, kNothing) + train(closing, loader, kNothing) == "...S..S...S..S");
+  CHECK(train(closing, loader, kNothing) == "...S..S");
+  CHECK(train(closing, loader, kNothing) == "...S..S");
 
   Rig carrying({.gradient_accumulation_steps = 4, .sync_with_dataloader = false});
   const auto same = carrying.accelerator.prepare(batches_for_all(7));
-  CHECK(train(carrying, same, kNothing) + train(carrying, same, kNothing) == "...S...S...S..");
+  CHECK(train(carrying, same, kNothing) == "...S...");
+  CHECK(train(carrying, same, kNothing) == "S...S..");
   CHECK(carrying.accelerator.pending_micro_batches(carrying.probe) == 2);
   carrying.accelerator.discard_window(carrying.probe);
 }

@@ -231,7 +231,7 @@ TEST_CASE("several dtypes in one model: exact sums, and exactly their bytes") {
       CHECK(all_are(net.single.grad(), mean_of_ranks() * window));
       CHECK(all_are(net.half.grad(), 2.0 * mean_of_ranks() * window));
       CHECK(all_are(net.wide.grad(), 3.0 * mean_of_ranks() * window));
-      CHECK(net.half.grad().scalar_type() == at::kBFloat16);
+      CHECK((net.half.grad().scalar_type() == at::kBFloat16));
       net.zero_grad();
     }
   }

@@ -1,5 +1,7 @@
 #include "core/message.hpp"
 
+#include <accel/source_location.hpp>
+
 #include <doctest/doctest.h>
 
 using namespace accel::detail;
@@ -18,7 +20,7 @@ TEST_CASE("numbers are grouped by thousands") {
 }
 
 TEST_CASE("a place is the file's name without its folder, and the line") {
-  const std::source_location here = std::source_location::current();
+  const accel::SourceLocation here = accel::SourceLocation::current();
   CHECK(place(here) == cat(" (message_test.cpp:", here.line(), ")"));
-  CHECK(place(std::source_location{}).empty());
+  CHECK(place(accel::SourceLocation{}).empty());
 }

@@ -93,20 +93,29 @@ TEST_CASE("one scheduler step for each performed optimizer step") {
   CHECK(scheduler.steps() == 3);
 }
 
-TEST_CASE("a scheduler that was called late makes up for nothing and one of torch sets the learning rate") {
-  Accelerator accelerator;
+TEST_CASE("a schedule of torch sets the learning rates that it sets without accel") {
+  Probe by_hand;
+  torch::optim::SGD plain(by_hand->parameters(), 1.0);
+  torch::optim::StepLR plain_schedule(plain, 1, 0.5);
+  Accelerator accelerator({.gradient_accumulation_steps = 2});
   Probe probe;
   torch::optim::SGD sgd(probe->parameters(), 1.0);
   torch::optim::StepLR schedule(sgd, 1, 0.5);
   auto [optimizer, scheduler, model] = accelerator.prepare(sgd, schedule, probe);
-  for (int micro = 0; micro < 3; ++micro) {
-    const auto guard = accelerator.accumulate(model);
+  for (int micro = 0; micro < 8; ++micro) {
+    const auto guard = accelerator.accumulate(model, {.last = false});
     accelerator.backward(model->loss({1.0}));
     optimizer.step();
     scheduler.step();
     optimizer.zero_grad();
+    if (micro % 2 == 0) continue;
+    plain.zero_grad();
+    by_hand->loss({1.0}).backward();
+    plain.step();
+    plain_schedule.step();
+    CHECK(probe->value() == by_hand->value());
   }
-  CHECK(probe->value() == -1.75);  // 1 + 1/2 + 1/4
+  CHECK(probe->value() > -3.0);  // four steps, and the rate went down
 }
 
 TEST_CASE("the optimizer beneath shows through") {
@@ -206,6 +215,42 @@ TEST_CASE("one rank and no accumulation: a loop with a plain backward goes on wo
     CHECK(rig.finish() == 'S');
   }
   CHECK(rig.probe->value() == -3.0);
+}
+
+TEST_CASE("one rank and no accumulation: plain backward calls between gradients cleared by the model, or not cleared") {
+  Rig rig;
+  for (int micro = 0; micro < 3; ++micro) {
+    rig.probe->zero_grad();
+    rig.probe->loss({1.0}).backward();
+    CHECK(rig.optimizer.step() == Stepped::kYes);
+    CHECK(rig.optimizer.step() == Stepped::kNo);
+  }
+  CHECK(rig.probe->value() == -3.0);
+  rig.probe->loss({1.0}).backward();  // added to the gradient of before, as with torch
+  CHECK(rig.optimizer.step() == Stepped::kYes);
+  CHECK(rig.probe->value() == -5.0);
+}
+
+TEST_CASE("one optimizer over two models with windows of their own waits for both") {
+  Accelerator accelerator({.gradient_accumulation_steps = 2});
+  Probe a;
+  Probe b;
+  torch::optim::SGD sgd({a->w, b->w}, 1.0);
+  auto [ma, mb, optimizer] = accelerator.prepare(a, b, sgd);
+  std::string pattern;
+  const auto micro = [&accelerator, &pattern, &o = optimizer](Probe& model) {
+    const auto guard = accelerator.accumulate(model, {.last = false});
+    accelerator.backward(model->loss({4.0}));
+    pattern += o.step() == Stepped::kYes ? 'S' : '.';
+    o.zero_grad();
+  };
+  micro(a);
+  micro(b);
+  micro(a);  // a is done, b is not
+  micro(b);
+  CHECK(pattern == "...S");
+  CHECK(a->value() == -4.0);
+  CHECK(b->value() == -4.0);
 }
 
 TEST_CASE("a closure is a window of its own, refused while windows are longer than one micro-batch") {
