@@ -6,6 +6,7 @@
 #include <accel/collectives.hpp>
 #include <accel/data.hpp>
 #include <accel/device.hpp>
+#include <accel/digits.hpp>
 #include <accel/error.hpp>
 #include <accel/model.hpp>
 #include <accel/optimizer.hpp>

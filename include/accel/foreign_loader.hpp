@@ -194,7 +194,7 @@ class PullRange {
   std::shared_ptr<F> next_;
 };
 
-/// Makes a loader of a function: `accelerator.prepare(accel::pull([&] { return queue.take(); }))`.
+/// Makes a loader of a function: `accelerator.prepare_loader(accel::pull([&] { return queue.take(); }), ...)`.
 /// @param next  callable without arguments, returns a `std::optional<Batch>`; nothing ends the pass.
 template <class F>
 [[nodiscard]] PullRange<std::decay_t<F>> pull(F&& next) {

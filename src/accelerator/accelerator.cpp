@@ -29,7 +29,8 @@ const AcceleratorOptions& checked(const AcceleratorOptions& options) {
 
 // Everything that can be refused is refused before the communicator is duplicated: no rank is left waiting in it.
 AcceleratorImpl::AcceleratorImpl(const AcceleratorOptions& options) : options_(checked(options)) {
-  const Group base = options.group.value_or(world());
+  // Not value_or: making the world is collective over all ranks of the job, and those outside the group may not come.
+  const Group base = options.group ? *options.group : world();
   device_ = device_for(base.process(), options.device);
   training_ = std::make_shared<TrainingState>(
       base.duplicate({.timeout = options.comm_timeout, .on_failure = options.on_failure}));

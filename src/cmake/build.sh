@@ -17,4 +17,5 @@ cmake --preset "$preset" "${options[@]}" >"build/configure-$preset.log" 2>&1 || 
   exit 1
 }
 if (($#)); then set -- --target "$@"; fi
-cmake --build --preset "$preset" --parallel "$(build_jobs)" "$@"
+# Ninja goes on after an error, so that one run shows all of them.
+cmake --build --preset "$preset" --parallel "$(build_jobs)" "$@" -- -k 0

@@ -1,7 +1,7 @@
 #include "comm/c10d_channel.hpp"
 
-#include "comm/compat.hpp"
 #include "comm/followed.hpp"
+#include "device/libtorch_compat.hpp"
 
 #include <accel/error.hpp>
 

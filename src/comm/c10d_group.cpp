@@ -1,6 +1,7 @@
 #include "comm/c10d_channel.hpp"
 #include "comm/group_impl.hpp"
 #include "core/env.hpp"
+#include "device/libtorch_compat.hpp"
 #include "runtime/session.hpp"
 
 #include <accel/error.hpp>
@@ -44,7 +45,7 @@ class C10dGroup final : public GroupImpl {
   }
 
   c10::intrusive_ptr<c10d::Backend> find_backend(c10::DeviceType type) override {
-    if (!process_group_->hasBackendForDeviceType(type)) return {};
+    if (!has_backend(*process_group_, type)) return {};
     return process_group_->getBackend(type);
   }
 

@@ -2,9 +2,9 @@
 
 #include "comm/backend_work.hpp"
 #include "comm/check.hpp"
-#include "comm/compat.hpp"
 #include "comm/followed.hpp"
 #include "comm/mpi_channel.hpp"
+#include "device/libtorch_compat.hpp"
 
 #include <accel/error.hpp>
 

@@ -1,7 +1,7 @@
 // A group of one, and groups over a backend of the caller's: here a double that plays both ranks of two.
 #include "support/torch_doctest.hpp"
 
-#include "comm/compat.hpp"
+#include "device/libtorch_compat.hpp"
 #include "comm/ops.hpp"
 
 #include <accel/error.hpp>
