@@ -5,6 +5,7 @@ usage: launch_test.py ACCEL CASE
 """
 import os
 import pathlib
+import pty
 import re
 import signal
 import subprocess
@@ -169,6 +170,29 @@ def case_orphans():
 def case_input():
     job = launch("bash", "-c", f"[ {RANK} = 0 ] || exit 0; read a; read b; echo $a-$b", input="one\ntwo\n")
     expect(job.stdout == "one-two\n", "expected standard input at rank 0", job.stdout)
+
+
+def case_terminal():
+    # What is typed reaches rank 0 although mpirun is in the background, and Ctrl-C reaches each rank once.
+    script = f"trap 'echo got {RANK}; exit 4' INT; echo ready; [ {RANK} = 0 ] && {{ read a; echo typed $a; }}; {WAIT}"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(TOOL, [TOOL, "launch", "-n", "2", "--", "bash", "-c", script])
+    output = ""
+    os.write(terminal, b"hello\n")
+    interrupted = False
+    while True:
+        try:
+            output += os.read(terminal, 4096).decode()
+        except OSError:  # the other side is closed
+            break
+        if "typed hello" in output and output.count("ready") == 2 and not interrupted:
+            interrupted = True
+            os.write(terminal, b"\x03")
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    expect(interrupted, "expected the line at rank 0", output)
+    expect(status == 4, f"expected exit code 4, found {status}", output)
+    expect(sorted(re.findall(r"got (\d)", output)) == ["0", "1"], "expected one signal a rank", output)
 
 
 def case_variables():

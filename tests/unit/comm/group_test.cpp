@@ -1,8 +1,8 @@
 // A group of one, and groups over a backend of the caller's: here a double that plays both ranks of two.
 #include "support/torch_doctest.hpp"
 
-#include "device/libtorch_compat.hpp"
 #include "comm/ops.hpp"
+#include "device/libtorch_compat.hpp"
 
 #include <accel/error.hpp>
 #include <accel/interop.hpp>
