@@ -305,7 +305,7 @@ void add_launch(CLI::App& app, CommandLine& line) {
   const auto words = std::make_shared<Words>();
   CLI::App* command = app.add_subcommand("launch", "start a program on several ranks with mpirun");
   command->footer("accel launch -n RANKS [options] [--] program [arguments of the program]");
-  command->add_option("-n,--ranks", words->options.ranks, "number of ranks")->required()->check(CLI::PositiveNumber);
+  command->add_option("-n,--ranks", words->options.ranks, "number of ranks")->required()->check(CLI::Range(1, 1 << 20));
   // Each takes one word a time: the next may be the program.
   command->add_option("-x,--env", words->options.environment, "variable for the ranks: NAME or NAME=VALUE; repeatable")
       ->allow_extra_args(false);

@@ -105,6 +105,7 @@ class ACCEL_API Accelerator {
   /// A scheduler bound to this optimizer, where `prepare` cannot guess it.
   template <class S>
   [[nodiscard]] Scheduler prepare_scheduler(S&& schedule, const Optimizer& optimizer) {
+    (void)optimizer.steps();  // refuses an empty one
     return detail::Preparer(impl_).scheduler(std::forward<S>(schedule), {optimizer.impl()});
   }
 

@@ -28,8 +28,8 @@ struct DataLoaderOptions {
   std::uint64_t seed = 0;       ///< of the shuffle; the order is a function of seed and epoch alone
   bool drop_last = false;       ///< leave out a short last batch, and a last step that not all ranks have a batch for
   /// All ranks get equally many batches, all full: the last step is completed with samples from the beginning. Turn it
-  /// off to see each sample exactly once (evaluation); then ranks may differ in their number of batches. At one rank
-  /// there is nothing to even out.
+  /// off to see each sample exactly once (evaluation); then ranks may differ in their number of batches, and a loop
+  /// that trains would leave the longer ones waiting. At one rank there is nothing to even out.
   bool even_batches = true;
 };
 

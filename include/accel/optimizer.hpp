@@ -60,7 +60,8 @@ class ACCEL_API Optimizer {
   [[nodiscard]] torch::optim::Optimizer& torch() const;
   torch::optim::Optimizer* operator->() const { return &torch(); }
 
-  /// The last step that was due was skipped because gradients overflowed; the same on all ranks.
+  /// The last step that was due was skipped because gradients overflowed; the same on all ranks. Always false in this
+  /// version, which scales no gradients.
   [[nodiscard]] bool overflowed() const;
 
   /// Steps performed since it was prepared.

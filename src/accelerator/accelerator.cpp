@@ -3,37 +3,76 @@
 #include "accelerator/accelerator_impl.hpp"
 #include "comm/ops.hpp"
 #include "core/message.hpp"
+#include "runtime/session.hpp"
 
 #include <accel/error.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace accel {
 namespace detail {
 namespace {
 
-const AcceleratorOptions& checked(const AcceleratorOptions& options) {
+void check_options(const AcceleratorOptions& options) {
   const auto positive = [](const char* field, std::int64_t value) {
     if (value < 1)
-      throw UsageError(message({process().rank, process().size}, "Accelerator",
+      throw UsageError(message(job_site(), "Accelerator",
                                cat("expected ", field, " >= 1, found ", value, "; give a positive number")));
   };
   positive("gradient_accumulation_steps", options.gradient_accumulation_steps);
   positive("bucket_bytes", options.bucket_bytes);
   positive("first_bucket_bytes", options.first_bucket_bytes);
   positive("comm_timeout (milliseconds)", options.comm_timeout.count());
-  return options;
+}
+
+/// What ranks must agree on, or they would send different messages or drift apart; one line an option.
+std::string text_of(const AcceleratorOptions& options, const c10::Device& device) {
+  return cat("gradient_accumulation_steps ", options.gradient_accumulation_steps, "\ntail_policy ",
+             static_cast<int>(options.tail_policy), "\nsync_with_dataloader ", options.sync_with_dataloader,
+             "\nscheduler_unit ", static_cast<int>(options.scheduler_unit), "\ndevice ",
+             c10::DeviceTypeName(device.type()), "\nbroadcast_buffers ", options.broadcast_buffers,
+             "\nsync_each_batch ", options.sync_each_batch, "\nfirst_bucket_bytes ", options.first_bucket_bytes,
+             "\nbucket_bytes ", options.bucket_bytes, "\n");
+}
+
+/// @param problem  why this rank refuses its options; empty if it does not
+void agree_on_options(const std::string& mine, const std::string& problem, const Group& group) {
+  const SourceLocation here = SourceLocation::current();
+  const auto problems = all_gather_text(problem, Purpose::kControl, group, here);
+  const auto texts = all_gather_text(mine, Purpose::kControl, group, here);
+  if (!problem.empty()) throw UsageError(problem);
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    if (!problems[rank].empty())
+      throw UsageError(message(site_of(group), "Accelerator", cat("rank ", rank, " was refused: ", problems[rank])));
+    if (texts[rank] == texts[0]) continue;
+    const auto [first, other] = first_difference(texts[0], texts[rank]);
+    throw UsageError(message(site_of(group), "Accelerator",
+                             cat("expected the same options on all ranks, found '", first, "' on rank 0 and '", other,
+                                 "' on rank ", rank, "; give every rank the same AcceleratorOptions")));
+  }
 }
 
 }  // namespace
 
-// Everything that can be refused is refused before the communicator is duplicated: no rank is left waiting in it.
-AcceleratorImpl::AcceleratorImpl(const AcceleratorOptions& options) : options_(checked(options)) {
+// A rank that refuses its options does so together with the others, who would wait for it.
+AcceleratorImpl::AcceleratorImpl(const AcceleratorOptions& options) : options_(options) {
   // Not value_or: making the world is collective over all ranks of the job, and those outside the group may not come.
   const Group base = options.group ? *options.group : world();
-  device_ = device_for(base.process(), options.device);
-  training_ = std::make_shared<TrainingState>(
-      base.duplicate({.timeout = options.comm_timeout, .on_failure = options.on_failure}));
+  std::string problem;
+  try {
+    check_options(options);
+    device_ = device_for(base.process(), options.device);
+  } catch (const UsageError& error) {
+    if (base.size() == 1) throw;
+    problem = error.what();
+  }
+  // A year is for ever; more overflows in nanoseconds.
+  const auto timeout = std::clamp<std::chrono::milliseconds>(options.comm_timeout, std::chrono::milliseconds(1),
+                                                             std::chrono::hours(24 * 365));
+  training_ = std::make_shared<TrainingState>(base.duplicate(
+      {.timeout = problem.empty() ? timeout : base.options().timeout, .on_failure = options.on_failure}));
+  if (base.size() > 1) agree_on_options(text_of(options, device_), problem, group());
   training_->steps = options.gradient_accumulation_steps;
 }
 
@@ -115,6 +154,7 @@ void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
 }
 
 void Accelerator::on_step(const Optimizer& optimizer, std::function<void()> callback) {
+  if (!callback) impl_->usage_error("on_step", "expected a callback, found an empty function; give something to call");
   if (optimizer.empty())
     impl_->usage_error("on_step", "expected a prepared optimizer, found an empty one; prepare it first");
   optimizer.impl()->add_callback(std::move(callback));

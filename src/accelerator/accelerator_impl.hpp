@@ -29,7 +29,7 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   std::shared_ptr<OptimizerState> prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   std::shared_ptr<SchedulerState> prepare_scheduler(const void* key, std::function<void()> step,
                                                     std::vector<std::shared_ptr<OptimizerState>> optimizers);
-  [[nodiscard]] const std::vector<std::shared_ptr<OptimizerState>>& optimizers() const { return optimizers_; }
+  std::vector<std::shared_ptr<OptimizerState>> optimizers();  ///< those the program still holds
   [[nodiscard]] LoaderBinding loader_binding() const;
   void refresh(const ModelRef& model);
   void free_memory();
@@ -78,6 +78,7 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
 
   // prepare.cpp
   std::vector<NamedTensor> unique_parameters(const ModelRef& model) const;
+  [[nodiscard]] bool is_another(const ModelState& state, const ModelRef& model) const;
   void place(const ModelRef& model) const;
   void rebuild_units();
 
@@ -91,17 +92,23 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   [[nodiscard]] std::vector<ModelState*> models_reached(const std::vector<at::Tensor>& losses) const;
   Target decide(ModelState& model, const BackwardOptions& options) const;
   void check(const std::vector<at::Tensor>& losses, const BackwardOptions& options) const;
+  double prepare_backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options,
+                          const std::vector<Target>& targets) const;
   void run_autograd(const std::vector<at::Tensor>& losses, const BackwardOptions& options, double divisor,
                     const std::vector<Target>& targets);
   [[nodiscard]] double divisor_of(const std::vector<Target>& targets, const BackwardOptions& options,
                                   c10::ScalarType loss_type) const;
+  [[nodiscard]] static bool has_half_parameters(const std::vector<Target>& targets);
   at::Tensor root_gradient(const at::Tensor& loss, double divisor);
 
   // window.cpp
   /// Runs `run` (a backward, or nothing) and counts it; reduces where targets sync.
   void micro_batch(std::vector<Target>& targets, std::optional<std::int64_t> items, const char* call, const Run& run);
   std::vector<TargetTotals> agree(const std::vector<Target>& targets, const char* call);
-  void reduce(std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call, const Run& run);
+  void reduce(const std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call,
+              const Run& run);
+  void finish(std::vector<Target>& targets, const std::vector<TargetTotals>& totals);
+  void announce_failure(std::vector<Target>& targets, const std::string& reason);
   [[nodiscard]] std::vector<RoundUnit> units_of(const std::vector<Target>& targets,
                                                 const std::vector<TargetTotals>& totals) const;
   static void drop(std::vector<Target>& targets);
@@ -110,7 +117,7 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   [[nodiscard]] bool used_elsewhere(const SyncUnit& unit, const std::vector<Target>& targets) const;
   [[nodiscard]] double correction_of(const ModelState& model, bool by_items) const;
   void count(Target& target, std::optional<std::int64_t> items);
-  void close(Target& target, bool with_gradient);
+  void close(Target& target, const TargetTotals& totals);
   [[nodiscard]] TargetHeader header_of(const Target& target) const;
   [[nodiscard]] std::string description_of(const std::vector<Target>& targets) const;
   void exchange_orders(const std::vector<Target>& targets);
@@ -119,8 +126,8 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   std::shared_ptr<TrainingState> training_;
   c10::Device device_ = c10::DeviceType::CPU;
   std::shared_ptr<ActiveLoaders> loaders_ = std::make_shared<ActiveLoaders>();
-  std::vector<std::shared_ptr<OptimizerState>> optimizers_;
-  std::unordered_map<const void*, std::shared_ptr<SchedulerState>> schedulers_;
+  std::vector<std::weak_ptr<OptimizerState>> optimizers_;
+  std::unordered_map<const void*, std::weak_ptr<SchedulerState>> schedulers_;
   std::vector<std::shared_ptr<SyncUnit>> units_;
   std::vector<OpenGuard*> guards_;  ///< open ones, innermost last
   std::map<std::tuple<double, c10::ScalarType, std::string>, at::Tensor> roots_;

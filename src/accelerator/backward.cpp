@@ -1,6 +1,7 @@
 #include "accelerator/accelerator_impl.hpp"
 #include "comm/ops.hpp"
 #include "core/message.hpp"
+#include "device/autocast_off.hpp"
 #include "device/libtorch_compat.hpp"
 
 #include <accel/error.hpp>
@@ -39,18 +40,20 @@ class QuietUnits {
 }  // namespace
 
 void AcceleratorImpl::backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options) {
-  check(losses, options);
-  std::vector<Target> targets = options.inputs.empty() && guards_.empty() && training_->models.size() > 1
-                                    ? std::vector<Target>()
-                                    : targets_of(options);
-  if (targets.empty())
+  std::vector<Target> targets;
+  if (options.inputs.empty() && guards_.empty() && training_->models.size() > 1) {
+    check(losses, options);
     for (ModelState* model : models_reached(losses)) targets.push_back(decide(*model, options));
-  for (const Target& target : targets)
-    if (target.model->window.held() > 0 && target.model->window.by_items() != options.items.has_value())
-      usage_error("backward", cat("expected all losses of one window to be means, or all to be sums with .items, found "
-                                  "both in the window of ",
-                                  target.model->name, "; pass .items with each loss of the window, or with none"));
-  const double divisor = divisor_of(targets, options, losses.front().scalar_type());
+  } else {
+    targets = targets_of(options);
+  }
+  double divisor = 1.0;
+  try {
+    divisor = prepare_backward(losses, options, targets);
+  } catch (const std::exception& error) {
+    announce_failure(targets, error.what());
+    throw;
+  }
   micro_batch(targets, options.items, "backward", [&] {
     QuietUnits quiet;
     for (const Target& target : targets)
@@ -60,10 +63,22 @@ void AcceleratorImpl::backward(const std::vector<at::Tensor>& losses, const Back
   });
 }
 
+double AcceleratorImpl::prepare_backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options,
+                                         const std::vector<Target>& targets) const {
+  check(losses, options);
+  for (const Target& target : targets)
+    if (target.model->window.held() > 0 && target.model->window.by_items() != options.items.has_value())
+      usage_error("backward", cat("expected all losses of one window to be means, or all to be sums with .items, found "
+                                  "both in the window of ",
+                                  target.model->name, "; pass .items with each loss of the window, or with none"));
+  return divisor_of(targets, options, losses.front().scalar_type());
+}
+
 void AcceleratorImpl::check(const std::vector<at::Tensor>& losses, const BackwardOptions& options) const {
   if (losses.empty()) usage_error("backward", "expected a loss, found none; give at least one tensor");
   for (const at::Tensor& loss : losses) {
-    if (!loss.defined()) usage_error("backward", "expected a loss, found an undefined tensor");
+    if (!loss.defined())
+      usage_error("backward", "expected a loss, found an undefined tensor; give the result of the forward");
     if (!loss.requires_grad())
       usage_error("backward",
                   "expected a loss that depends on parameters, found one that requires no gradient; compute "
@@ -146,6 +161,13 @@ std::vector<ModelState*> AcceleratorImpl::models_reached(const std::vector<at::T
   return reached;
 }
 
+bool AcceleratorImpl::has_half_parameters(const std::vector<Target>& targets) {
+  return std::any_of(targets.begin(), targets.end(), [](const Target& target) {
+    return std::any_of(target.model->parameters.begin(), target.model->parameters.end(),
+                       [](const NamedTensor& parameter) { return parameter.tensor.scalar_type() == c10::kHalf; });
+  });
+}
+
 // In the root of the graph, where it is known now: 1/n there gives the bits that `loss / n` by hand gives. A window
 // keeps the divisor that it began with, so that all its losses weigh the same; what differs from n in the end is put
 // right when it closes.
@@ -164,7 +186,7 @@ double AcceleratorImpl::divisor_of(const std::vector<Target>& targets, const Bac
   double divisor = static_cast<double>(steps());
   if (begun != nullptr)
     divisor = begun->divided_by;
-  else if (options.items && loss_type == c10::kHalf && !options_.sync_each_batch)
+  else if (options.items && !options_.sync_each_batch && (loss_type == c10::kHalf || has_half_parameters(targets)))
     // A sum of float16 losses would overflow long before their mean: divide now by about what the window will hold.
     divisor *= static_cast<double>(std::max<std::int64_t>(1, *options.items));
   else if (options.items)
@@ -175,6 +197,7 @@ double AcceleratorImpl::divisor_of(const std::vector<Target>& targets, const Bac
 
 at::Tensor AcceleratorImpl::root_gradient(const at::Tensor& loss, double divisor) {
   if (divisor == 1.0) return {};
+  if (roots_.size() > 64) roots_.clear();  // divisors of item windows are many
   at::Tensor& root = roots_[std::tuple(divisor, loss.scalar_type(), loss.device().str())];
   // Divided in the loss's own dtype, as `loss / n` is.
   if (!root.defined()) root = at::ones({}, loss.options().requires_grad(false)).div_(divisor);
@@ -195,6 +218,7 @@ void AcceleratorImpl::run_autograd(const std::vector<at::Tensor>& losses, const 
     if (inputs.empty())
       usage_error("backward", "expected trainable parameters in the models of .inputs, found none; thaw some");
   }
+  const AutocastOff autocast_off;
   torch::autograd::backward(losses, roots, options.retain_graph, options.create_graph, inputs);
 }
 

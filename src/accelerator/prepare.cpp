@@ -6,6 +6,7 @@
 #include <accel/error.hpp>
 #include <accel/source_location.hpp>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -22,12 +23,27 @@ std::string sparse_problem(const ModelRef& model) {
              "' would get sparse ones; build its embedding with sparse(false)");
 }
 
+bool overlaps_itself(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == c10::kStrided &&
+         at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+}
+
+std::string overlap_problem(const std::string& name) {
+  return cat("expected tensors with memory of their own, found that several elements of '", name,
+             "' share one place (expand); register tensor.contiguous()");
+}
+
 std::string leaf_problem(const ModelRef& model) {
   for (const auto& [name, tensor] : model.parameters())
     if (!tensor.defined() || !tensor.is_leaf())
       return cat("expected leaf tensors as parameters, found that '", name, "' is ",
                  tensor.defined() ? "the result of an operation" : "undefined",
                  "; give a tensor made with requires_grad(true)");
+  // One of several elements in one place: what is written to it, by a broadcast or an optimizer, is not what is read.
+  for (const auto& [name, tensor] : model.parameters())
+    if (overlaps_itself(tensor)) return overlap_problem(name);
+  for (const auto& [name, tensor] : model.buffers())
+    if (overlaps_itself(tensor)) return overlap_problem(name);
   return {};
 }
 
@@ -52,8 +68,19 @@ void AcceleratorImpl::place(const ModelRef& model) const {
     if (tensor.device() != device_) tensor.set_data(tensor.to(device_));
 }
 
+// A module given by reference may have died and another one come to its address: then no parameter is the same.
+bool AcceleratorImpl::is_another(const ModelState& state, const ModelRef& model) const {
+  const auto parameters = model.parameters();
+  return !state.parameters.empty() &&
+         std::none_of(parameters.begin(), parameters.end(), [&](const NamedTensor& parameter) {
+           return std::any_of(state.parameters.begin(), state.parameters.end(),
+                              [&](const NamedTensor& known) { return known.tensor.is_same(parameter.tensor); });
+         });
+}
+
 void AcceleratorImpl::prepare_model(const ModelRef& model) {
-  if (training_->find(model.key()) != nullptr) return;
+  const ModelState* known = training_->find(model.key());
+  if (known != nullptr && !is_another(*known, model)) return;
   const auto here = SourceLocation::current();
   std::string problem = leaf_problem(model);
   if (problem.empty()) problem = sparse_problem(model);
@@ -62,10 +89,13 @@ void AcceleratorImpl::prepare_model(const ModelRef& model) {
   broadcast_tensors(model.parameters(), 0, Placement::kInto, group(), here);
   broadcast_tensors(model.buffers(), 0, Placement::kInto, group(), here);
   auto state = std::make_unique<ModelState>(model);
-  state->index = training_->models.size();
+  state->index = known != nullptr ? known->index : training_->models.size();
   state->name = cat("model ", state->index);
   state->parameters = unique_parameters(model);
-  training_->models.push_back(std::move(state));
+  if (known != nullptr)
+    training_->models[state->index] = std::move(state);
+  else
+    training_->models.push_back(std::move(state));
   rebuild_units();
 }
 
@@ -116,19 +146,30 @@ void AcceleratorImpl::rebuild_units() {
   training_->index();
 }
 
+// Known for as long as the program holds what prepare returned: an address alone may be another object's by now.
 std::shared_ptr<OptimizerState> AcceleratorImpl::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  for (const auto& known : optimizers_)
-    if (&known->optimizer() == optimizer.get()) return known;
-  optimizers_.push_back(std::make_shared<OptimizerState>(std::move(optimizer), training_));
-  return optimizers_.back();
+  if (!optimizer) usage_error("prepare", "expected an optimizer, found a null pointer; make the optimizer first");
+  for (const auto& known : optimizers())
+    if (&known->optimizer() == optimizer.get() && known->has_same_parameters()) return known;
+  auto state = std::make_shared<OptimizerState>(std::move(optimizer), training_);
+  optimizers_.push_back(state);
+  return state;
+}
+
+std::vector<std::shared_ptr<OptimizerState>> AcceleratorImpl::optimizers() {
+  std::erase_if(optimizers_, [](const auto& each) { return each.expired(); });
+  std::vector<std::shared_ptr<OptimizerState>> alive;
+  for (const auto& each : optimizers_) alive.push_back(each.lock());
+  return alive;
 }
 
 std::shared_ptr<SchedulerState> AcceleratorImpl::prepare_scheduler(
     const void* key, std::function<void()> step, std::vector<std::shared_ptr<OptimizerState>> optimizers) {
-  if (const auto known = schedulers_.find(key); known != schedulers_.end()) return known->second;
+  if (const auto known = schedulers_.find(key); known != schedulers_.end())
+    if (auto state = known->second.lock()) return state;
   const std::int64_t repeats = options_.scheduler_unit == SchedulerUnit::kPerRank ? group().size() : 1;
   auto state = std::make_shared<SchedulerState>(std::move(step), std::move(optimizers), repeats);
-  schedulers_.emplace(key, state);
+  schedulers_[key] = state;
   return state;
 }
 
@@ -143,6 +184,10 @@ LoaderBinding AcceleratorImpl::loader_binding() const {
 void AcceleratorImpl::free_memory() {
   if (!guards_.empty())
     usage_error("free_memory", "expected no open guard, found one; leave the scope of the micro-batch first");
+  for (const auto& model : training_->models)
+    if (model->quiet > 0)
+      usage_error("free_memory",
+                  cat("expected no no_sync guard, found one on ", model->name, "; leave its scope first"));
   training_->models.clear();
   training_->index();
   units_.clear();

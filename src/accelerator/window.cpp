@@ -70,12 +70,43 @@ void AcceleratorImpl::micro_batch(std::vector<Target>& targets, std::optional<st
   std::vector<TargetTotals> totals;
   try {
     totals = agree(syncing, call);
+  } catch (const AbandonedError&) {
+    drop(targets);
+    throw;
   } catch (...) {  // nothing was sent or run: the micro-batch did not happen
     for (std::size_t at = 0; at < targets.size(); ++at)
       std::tie(targets[at].model->window, targets[at].model->held_in_guard) = before[at];
     throw;
   }
-  reduce(syncing, totals, call, run);
+  const bool nothing_held =
+      std::all_of(totals.begin(), totals.end(), [](const TargetTotals& total) { return total.held == 0; });
+  if (!run && nothing_held) return finish(syncing, totals);  // on no rank: not a byte of gradient is sent
+  try {
+    reduce(syncing, totals, call, run);
+  } catch (const CommError&) {
+    throw;
+  } catch (...) {  // on every rank, so that no model goes on with a part of this micro-batch
+    drop(targets);
+    throw;
+  }
+  finish(syncing, totals);
+}
+
+// A rank whose backward cannot even begin tells the others, who are in their header already or will be.
+void AcceleratorImpl::announce_failure(std::vector<Target>& targets, const std::string& reason) {
+  std::vector<Target> syncing;
+  std::copy_if(targets.begin(), targets.end(), std::back_inserter(syncing),
+               [](const Target& each) { return each.syncs; });
+  if (alone() || syncing.empty()) return;
+  // Where no rank began, nothing happened: the call may be mended and made again.
+  if (detail::announce_failure(reason, group(), kInside) < group().size()) drop(targets);
+}
+
+void AcceleratorImpl::finish(std::vector<Target>& targets, const std::vector<TargetTotals>& totals) {
+  for (std::size_t at = 0; at < targets.size(); ++at) {
+    if (targets[at].model->guard != nullptr) targets[at].model->synced_in_guard = true;
+    if (targets[at].closes) close(targets[at], totals[at]);
+  }
 }
 
 void AcceleratorImpl::count(Target& target, std::optional<std::int64_t> items) {
@@ -105,24 +136,25 @@ void AcceleratorImpl::finish_alone(Target& target, std::set<const void*>& done) 
     if (factor != 1.0) {
       const at::NoGradGuard no_grad;
       std::vector<at::Tensor> gradients;
-      for (const NamedTensor& parameter : model.parameters)
+      // As the model is now: in a group of one nobody had to tell that tensors were replaced.
+      for (const NamedTensor& parameter : unique_parameters(model.ref))
         if (parameter.tensor.grad().defined() && done.insert(parameter.tensor.unsafeGetTensorImpl()).second)
           gradients.push_back(parameter.tensor.grad());
-      at::_foreach_mul_(gradients, factor);
+      if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
     }
   }
-  close(target, !totals.empty());
+  close(target, totals);
 }
 
-void AcceleratorImpl::close(Target& target, bool with_gradient) {
+void AcceleratorImpl::close(Target& target, const TargetTotals& totals) {
   ModelState& model = *target.model;
-  if (!with_gradient) {
-    if (model.window.held() > 0)
-      log(LogLevel::kWarning, site_of(group()), "backward",
-          cat("no items in the window of ", model.name, " on any rank: no gradient, no step"));
+  if (!totals.empty()) {
+    model.generation = ++training_->windows;
+  } else if (totals.held > 0) {
+    log(LogLevel::kWarning, site_of(group()), "backward",
+        cat("no items in the window of ", model.name, " on any rank: no gradient, no step"));
     model.drop_window();
   }
-  if (with_gradient) ++model.generation;
   model.buffers_due = true;
   model.window.reset();
   model.divided_by = 1.0;
@@ -229,15 +261,13 @@ void AcceleratorImpl::drop(std::vector<Target>& targets) {
   }
 }
 
-void AcceleratorImpl::reduce(std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call,
-                             const Run& run) {
+void AcceleratorImpl::reduce(const std::vector<Target>& targets, const std::vector<TargetTotals>& totals,
+                             const char* call, const Run& run) {
   Round round(units_of(targets, totals), group(), kInside);
-  const auto abandon = [&](const std::string& reason) {
-    (void)round.abandon(reason.substr(0, reason.find('\n')));
-    drop(targets);
-  };
+  const auto abandon = [&](const std::string& reason) { (void)round.abandon(reason.substr(0, reason.find('\n'))); };
   try {
     if (run) run();
+    round.collect();
   } catch (const CommError&) {
     throw;  // a peer is gone: there is nobody to send the rest to
   } catch (const std::exception& error) {
@@ -247,22 +277,17 @@ void AcceleratorImpl::reduce(std::vector<Target>& targets, const std::vector<Tar
     abandon("an exception that is no std::exception");
     throw;
   }
-  if (const auto failed = round.finish()) {
-    drop(targets);
+  if (const auto failed = round.finish())
     throw AbandonedError(
         message(site_of(group()), call,
                 cat("expected every rank to finish its backward, found that one threw (", *failed,
                     "); the window was dropped on all ranks and the group is good: catch this on every rank and go on "
                     "with the next window, or end the job")));
-  }
-  for (std::size_t at = 0; at < targets.size(); ++at) {
-    if (targets[at].model->guard != nullptr) targets[at].model->synced_in_guard = true;
-    if (targets[at].closes) close(targets[at], !totals[at].empty());
-  }
 }
 
 void AcceleratorImpl::sync(const ModelRef& ref) {
   ModelState& model = state_of(ref, "sync");
+  const std::pair before(model.window, model.held_in_guard);
   for (const auto& unit : model.units) {
     unit->follow_requires_grad();
     unit->use_what_is_there();
@@ -275,7 +300,12 @@ void AcceleratorImpl::sync(const ModelRef& ref) {
   std::vector<Target> targets{
       {.model = &model, .syncs = true, .closes = true, .counts = false, .holds_its_own = false}};
   if (model.guard != nullptr) model.held_in_guard = true;
-  micro_batch(targets, std::nullopt, "sync", {});
+  try {
+    micro_batch(targets, std::nullopt, "sync", {});
+  } catch (const UsageError&) {
+    std::tie(model.window, model.held_in_guard) = before;
+    throw;
+  }
 }
 
 void AcceleratorImpl::finish_window(const ModelRef& ref) {
@@ -289,7 +319,10 @@ void AcceleratorImpl::finish_window(const ModelRef& ref) {
 }
 
 void AcceleratorImpl::discard_window(const ModelRef& ref) {
-  state_of(ref, "discard_window").drop_window();
+  ModelState& model = state_of(ref, "discard_window");
+  model.drop_window();
+  model.held_in_guard = false;
+  model.generation = 0;  // a reduced gradient that was thrown away is not stepped with
 }
 
 void AcceleratorImpl::zero_grad(const ModelRef& ref) {

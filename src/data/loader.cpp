@@ -4,6 +4,7 @@
 #include "core/message.hpp"
 #include "data/permutation.hpp"
 #include "data/sharded_sampler.hpp"
+#include "runtime/session.hpp"
 
 namespace accel::detail {
 
@@ -48,11 +49,11 @@ LoaderCore::LoaderCore(std::shared_ptr<LoaderState> state) : state_(std::move(st
 
 LoaderCore::LoaderCore(std::optional<std::size_t> samples, const DataLoaderOptions& options) {
   if (options.batch_size < 1)
-    throw UsageError(message({}, "make_data_loader",
+    throw UsageError(message(job_site(), "make_data_loader",
                              cat("expected batch_size >= 1, found ", options.batch_size, "; set .batch_size")));
   if (!samples)
     throw UsageError(
-        message({}, "make_data_loader",
+        message(job_site(), "make_data_loader",
                 "expected a data set that knows its size, found one whose size() is empty; iterate a stream "
                 "through accel::pull or a loader of its own"));
   state_ = std::make_shared<LoaderState>(*samples, options, LoaderBinding{});

@@ -1,5 +1,10 @@
 #include <accel/model.hpp>
 
+#include "core/message.hpp"
+#include "runtime/session.hpp"
+
+#include <accel/error.hpp>
+
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/embedding.h>
@@ -89,7 +94,11 @@ const ModelAccess& module_access() {
 }  // namespace detail
 
 ModelRef::ModelRef(torch::nn::Module* module, std::shared_ptr<void> keep_alive)
-    : key_(module), object_(module), access_(&detail::module_access()), keep_alive_(std::move(keep_alive)) {}
+    : key_(module), object_(module), access_(&detail::module_access()), keep_alive_(std::move(keep_alive)) {
+  if (module == nullptr)
+    throw UsageError(detail::message(detail::job_site(), "ModelRef",
+                                     "expected a module, found a null pointer; make the module first"));
+}
 
 // A torch::jit::Module is a handle that is passed by value: what it refers to is the model.
 ModelRef::ModelRef(const torch::jit::Module& module)

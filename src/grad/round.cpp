@@ -42,8 +42,11 @@ Round::~Round() {
 }
 
 void Round::disarm() noexcept {
-  const std::lock_guard lock(mutex_);
-  closed_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  // Not under our lock: a hook holds its unit's gate when it asks for ours. After this no hook knows of us.
   for (const RoundUnit& each : units_) each.unit->set_mode(SyncUnit::Mode::kOutside);
 }
 
@@ -51,7 +54,7 @@ void Round::reached(SyncUnit& unit, std::size_t index) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;  // another device's thread, after this backward failed
   SyncUnit::Parameter& parameter = unit.parameters_[index];
-  parameter.used.store(true, std::memory_order_relaxed);
+  if (parameter.tensor.grad().defined()) parameter.used.store(true, std::memory_order_relaxed);
   if (parameter.seen) return reached_again(unit, index);
   unit.move_into_view(parameter);
   // Until the round ends `.grad` is not the view: a further gradient must not land in a bucket under way.
@@ -109,12 +112,13 @@ void Round::fill_unreached() {
   }
 }
 
+void Round::collect() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  fill_unreached();
+}
+
 std::optional<std::string> Round::finish() {
-  {
-    const std::lock_guard lock(mutex_);
-    closed_ = true;
-    fill_unreached();
-  }
   return complete({});
 }
 

@@ -27,6 +27,7 @@ struct RoundUnit {
 ///
 ///   Round round(...);      arms the hooks
 ///   loss.backward();       hooks send buckets that are complete and next in order
+///   round.collect();       takes in the gradients that backward did not reach
 ///   round.finish();        sends the rest, waits, agrees on which parameters any rank reached
 ///
 /// A rank whose backward threw calls abandon instead of finish: it sends the rest with zeros, and every rank learns of
@@ -38,7 +39,10 @@ class Round {
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
 
-  /// @return the text of the ranks that failed, if any: then all gradients of the units are dropped.
+  /// Takes in what backward did not reach. @throws UsageError  a sparse gradient; then call abandon.
+  void collect();
+
+  /// After collect. @return the text of the ranks that failed, if any: then all gradients of the units are dropped.
   /// @throws CommError  a peer is lost.
   [[nodiscard]] std::optional<std::string> finish();
   /// The same for a rank whose backward threw `reason`.

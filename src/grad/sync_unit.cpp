@@ -3,6 +3,7 @@
 #include "core/message.hpp"
 #include "device/libtorch_compat.hpp"
 #include "grad/round.hpp"
+#include "runtime/session.hpp"
 
 #include <accel/error.hpp>
 
@@ -112,8 +113,7 @@ void SyncUnit::follow_requires_grad() {
   for (std::size_t index = 0; index < named_.size(); ++index) {
     Parameter& parameter = parameters_[index];
     const bool trainable = parameter.tensor.requires_grad();
-    changed = changed || trainable != parameter.trainable ||
-              (trainable && parameter.view.options().device() != parameter.tensor.device());
+    changed = changed || trainable != parameter.trainable || (trainable && !parameter.fits_view());
     parameter.trainable = trainable;
     attach(index);  // a tensor whose data moved to another device has a new node
   }
@@ -149,20 +149,24 @@ void SyncUnit::forget_outside() {
 }
 
 void SyncUnit::set_mode(Mode mode, Round* round) {
+  const std::lock_guard lock(gate_);
   mode_ = mode;
   round_ = round;
 }
 
 void SyncUnit::reached(std::size_t index) {
+  const std::lock_guard lock(gate_);
   Parameter& parameter = parameters_[index];
   switch (mode_) {
     case Mode::kOutside: {
+      if (!parameter.tensor.grad().defined()) return;  // autograd passed an undefined gradient
       parameter.used.store(true, std::memory_order_relaxed);
       std::int64_t nothing = -1;
       outside_.compare_exchange_strong(nothing, static_cast<std::int64_t>(index), std::memory_order_relaxed);
       return;
     }
     case Mode::kQuiet:
+      if (!parameter.tensor.grad().defined()) return;
       parameter.used.store(true, std::memory_order_relaxed);
       // A gradient with a graph (create_graph) is left alone until the round: a view could not carry the graph.
       if (parameter.view.defined() && !parameter.tensor.grad().requires_grad()) {
@@ -186,9 +190,10 @@ void SyncUnit::move_into_view(Parameter& parameter) const {
   }
   if (grad.layout() != c10::kStrided) {
     const auto index = static_cast<std::size_t>(&parameter - parameters_.get());
-    throw UsageError(cat("accel backward: model ", name_, ": expected dense gradients, found a ", grad.layout(),
-                         " gradient of parameter '", name_of(index),
-                         "'; make the layer's gradient dense (EmbeddingOptions::sparse(false))"));
+    throw UsageError(
+        message(job_site(), "backward",
+                cat("model ", name_, ": expected dense gradients, found a ", grad.layout(), " gradient of parameter '",
+                    name_of(index), "'; make the layer's gradient dense (EmbeddingOptions::sparse(false))")));
   }
   const bool in_place = grad.data_ptr() == parameter.view.data_ptr() && grad.strides() == parameter.view.strides();
   if (!in_place) parameter.view.copy_(grad.detach());

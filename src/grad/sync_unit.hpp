@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -87,6 +88,12 @@ class SyncUnit : public std::enable_shared_from_this<SyncUnit> {
     bool seen = false;              ///< reached in this round
     bool late = false;              ///< reached again after its bucket was sent
     bool trainable = false;
+
+    /// Data of another dtype, shape or device was put into the tensor otherwise.
+    [[nodiscard]] bool fits_view() const {
+      return view.defined() && view.scalar_type() == tensor.scalar_type() && view.device() == tensor.device() &&
+             view.sizes() == tensor.sizes();
+    }
   };
   struct FlatBucket {
     at::Tensor flat;
@@ -115,6 +122,7 @@ class SyncUnit : public std::enable_shared_from_this<SyncUnit> {
   std::uint64_t rounds_ = 0;
   std::atomic<std::int64_t> outside_{-1};
   bool send_after_backward_ = false;  ///< gradients came in twice once (re-entrant backward): overlap would resend them
+  std::mutex gate_;  ///< hooks run in the threads of autograd's devices; a round must not end under one
   Mode mode_ = Mode::kOutside;
   Round* round_ = nullptr;
 };

@@ -28,6 +28,17 @@ std::vector<std::int64_t> gathered(const std::vector<std::int64_t>& mine, const 
   return {data, data + all.numel()};
 }
 
+[[noreturn]] void report_failure(const Group& group, const char* call, const SourceLocation& where) {
+  const auto texts = all_gather_text({}, Purpose::kControl, group, where);
+  std::string failed;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    if (!texts[rank].empty()) failed += cat(failed.empty() ? "" : "; ", "rank ", rank, ": ", texts[rank]);
+  throw AbandonedError(message(site_of(group), call,
+                               cat("expected every rank to begin its backward, found that one threw (", failed,
+                                   "); the window was dropped on all ranks and the group is good: catch this on every "
+                                   "rank and go on with the next window, or end the job")));
+}
+
 [[noreturn]] void report_disagreement(const Group& group, const char* call, const std::string& mine,
                                       const SourceLocation& where) {
   const auto texts = all_gather_text(mine, Purpose::kControl, group, where);
@@ -55,13 +66,15 @@ std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targ
     return std::array{target.held, target.means, target.items, target.scaled};
   };
   const auto first = numbers_of(targets.empty() ? TargetHeader() : targets.front());
-  std::vector<std::int64_t> mine{static_cast<std::int64_t>(signature)};
+  std::vector<std::int64_t> mine{static_cast<std::int64_t>(signature), 0};
   mine.insert(mine.end(), first.begin(), first.end());
   std::vector<std::int64_t> rows = gathered(mine, group, where);
+  for (std::size_t row = 0; row < rows.size(); row += mine.size())
+    if (rows[row + 1] != 0) report_failure(group, call, where);
   for (std::size_t row = mine.size(); row < rows.size(); row += mine.size())
     if (rows[row] != rows[0]) report_disagreement(group, call, describe(), where);
 
-  std::size_t first_column = 1;
+  std::size_t first_column = 2;
   if (targets.size() > 1) {
     mine.clear();
     for (const TargetHeader& target : targets)
@@ -80,6 +93,12 @@ std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targ
     }
   }
   return totals;
+}
+
+int announce_failure(const std::string& reason, const Group& group, const SourceLocation& where) {
+  gathered({0, 1, 0, 0, 0, 0}, group, where);  // as wide as a header, so that the others understand it
+  const auto texts = all_gather_text(reason, Purpose::kControl, group, where);
+  return static_cast<int>(std::count_if(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); }));
 }
 
 }  // namespace accel::detail

@@ -35,9 +35,15 @@ struct TargetTotals {
 /// Collective. Nothing of a gradient was sent when it throws, and it throws on all ranks.
 /// @param call      for error texts
 /// @param describe  what this rank is about to reduce; asked for only if ranks disagree
+/// @throws AbandonedError  a rank cannot take part.
 /// @throws UsageError  ranks reduce different models, or models with different (trainable) parameters.
 std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targets, const Group& group,
                                            const char* call, const std::function<std::string()>& describe,
                                            const SourceLocation& where);
+
+/// In place of exchange_headers, on a rank that cannot take part: tells the others why, who then throw AbandonedError.
+///
+/// Collective. @return how many ranks could not take part.
+int announce_failure(const std::string& reason, const Group& group, const SourceLocation& where);
 
 }  // namespace accel::detail

@@ -2,6 +2,7 @@
 
 #include "core/message.hpp"
 #include "optim/optimizer_state.hpp"
+#include "runtime/session.hpp"
 
 #include <accel/error.hpp>
 
@@ -17,9 +18,9 @@ Optimizer::Optimizer(std::shared_ptr<detail::OptimizerState> state) : state_(std
 
 detail::OptimizerState& Optimizer::checked(const char* call) const {
   if (!state_)
-    throw UsageError(detail::cat("accel optimizer.", call,
-                                 ": expected a prepared optimizer, found an empty one; assign it the result of "
-                                 "accelerator.prepare(optimizer)"));
+    throw UsageError(detail::message(detail::job_site(), detail::cat("optimizer.", call),
+                                     "expected a prepared optimizer, found an empty one; assign it the result of "
+                                     "accelerator.prepare(optimizer)"));
   return *state_;
 }
 

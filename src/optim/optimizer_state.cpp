@@ -2,6 +2,7 @@
 
 #include "comm/ops.hpp"
 #include "core/message.hpp"
+#include "device/autocast_off.hpp"
 
 #include <accel/error.hpp>
 #include <accel/source_location.hpp>
@@ -29,11 +30,26 @@ class OptimizerState::Evaluation {
   std::vector<ModelState*> models_;
 };
 
+namespace {
+
+at::Tensor first_of(torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups())
+    if (!group.params().empty()) return group.params().front();
+  return {};
+}
+
+}  // namespace
+
 OptimizerState::OptimizerState(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                std::shared_ptr<TrainingState> training)
     : optimizer_(std::move(optimizer)), training_(std::move(training)) {
+  first_parameter_ = first_of(*optimizer_);
   find_owners();
-  generation_stepped_ = generation();
+  generation_stepped_ = training_->windows;
+}
+
+bool OptimizerState::has_same_parameters() const {
+  return first_parameter_.is_same(first_of(*optimizer_));
 }
 
 // Parameter groups are the user's to change, so owners are looked up again whenever their number or the models changed.
@@ -59,9 +75,13 @@ void OptimizerState::find_owners() {
 }
 
 std::uint64_t OptimizerState::generation() const {
-  std::uint64_t sum = 0;
-  for (const ModelState* owner : owners_) sum += owner->generation;
-  return sum;
+  std::uint64_t newest = 0;
+  for (const ModelState* owner : owners_) newest = std::max(newest, owner->generation);
+  return newest;
+}
+
+bool OptimizerState::due() const {
+  return generation() > generation_stepped_;
 }
 
 const at::Tensor* OptimizerState::any_gradient() const {
@@ -141,7 +161,7 @@ bool OptimizerState::has_plain_gradient(const ModelState& owner) const {
 
 // In a group of one nothing counts gradients, so a plain backward is known by what changed since accel's own last one.
 void OptimizerState::refuse_plain_backward(const ModelState& owner) const {
-  if (generation() != generation_stepped_) return;
+  if (due()) return;
   const bool in_guard = owner.guard != nullptr && !owner.held_in_guard && !owner.guard->skipped;
   if (!in_guard && owner.guard != nullptr) return;
   bool plain = false;
@@ -164,18 +184,21 @@ Stepped OptimizerState::step() {
   for (const ModelState* owner : owners_)
     if (owner->window.open() && owner->evaluations == 0) return Stepped::kNo;
   for (const ModelState* owner : owners_)
-    if (owner->guard != nullptr && !owner->guard->closes) return Stepped::kNo;
+    if (owner->guard != nullptr && !owner->guard->closes && !owner->closed_in_guard) return Stepped::kNo;
   refuse_unreduced();
   const bool at_boundary =
       std::all_of(owners_.begin(), owners_.end(), [](const ModelState* owner) { return owner->at_boundary(); });
-  if ((!at_boundary || generation() == generation_stepped_) && !may_step_plainly()) return Stepped::kNo;
-  optimizer_->step();
+  if ((!at_boundary || !due()) && !may_step_plainly()) return Stepped::kNo;
+  {
+    const AutocastOff autocast_off;
+    optimizer_->step();
+  }
   perform();
   return Stepped::kYes;
 }
 
 void OptimizerState::perform() {
-  generation_stepped_ = generation();
+  generation_stepped_ = training_->windows;
   stepped_since_clear_ = true;
   remember_gradients();
   ++steps_;
@@ -194,7 +217,7 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
     clear();
     const std::uint64_t before = generation();
     at::Tensor loss = closure();
-    if (generation() == before && !may_step_plainly())
+    if (generation() <= before && !may_step_plainly())
       throw UsageError(message(site, "optimizer.step(closure)",
                                "expected the closure to call accelerator.backward(loss), found that no model of this "
                                "optimizer had a backward; call it in the closure"));

@@ -20,6 +20,8 @@ class OptimizerState {
   void zero_grad();
   void add_callback(std::function<void()> callback) { callbacks_.push_back(std::move(callback)); }
 
+  /// The first parameter is the one it was prepared with: at its address is not another optimizer by now.
+  [[nodiscard]] bool has_same_parameters() const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   [[nodiscard]] bool overflowed() const { return false; }
@@ -29,6 +31,7 @@ class OptimizerState {
 
   void find_owners();
   [[nodiscard]] std::uint64_t generation() const;
+  [[nodiscard]] bool due() const;
   [[nodiscard]] bool may_step_plainly() const;
   void refuse_unreduced() const;
   void refuse_plain_backward(const ModelState& owner) const;
@@ -47,6 +50,7 @@ class OptimizerState {
   std::vector<ModelState*> owners_;
   std::vector<SyncUnit*> units_;
   std::vector<at::Tensor> ownerless_;  ///< parameters in no prepared model
+  at::Tensor first_parameter_;  ///< as it was prepared
   std::size_t parameters_seen_ = 0;
   std::uint64_t version_seen_ = ~std::uint64_t{0};
 

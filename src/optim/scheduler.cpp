@@ -1,6 +1,8 @@
 #include <accel/scheduler.hpp>
 
+#include "core/message.hpp"
 #include "optim/scheduler_state.hpp"
+#include "runtime/session.hpp"
 
 #include <accel/error.hpp>
 
@@ -11,9 +13,9 @@ Scheduler::Scheduler(std::shared_ptr<detail::SchedulerState> state) : state_(std
 
 void Scheduler::step() {
   if (!state_)
-    throw UsageError(
-        "accel scheduler.step: expected a prepared scheduler, found an empty one; assign it the result of "
-        "accelerator.prepare(scheduler)");
+    throw UsageError(detail::message(detail::job_site(), "scheduler.step",
+                                     "expected a prepared scheduler, found an empty one; assign it the result of "
+                                     "accelerator.prepare(scheduler)"));
   state_->step();
 }
 

@@ -28,7 +28,7 @@ struct ModelState {
   std::vector<std::shared_ptr<SyncUnit>> units;  ///< empty in a group of one
 
   AccumulationWindow window;
-  std::uint64_t generation = 0;  ///< windows that closed with a gradient
+  std::uint64_t generation = 0;  ///< TrainingState::windows when its last window closed with a gradient
   double divided_by = 1.0;       ///< what the losses of this window were divided by before their backward
   int quiet = 0;                 ///< no_sync guards alive
   int evaluations = 0;           ///< optimizer closures under way
@@ -81,6 +81,7 @@ struct TrainingState {
   Group group;
   std::int64_t steps = 1;  ///< gradient_accumulation_steps
   std::vector<std::unique_ptr<ModelState>> models;
+  std::uint64_t windows = 0;  ///< closed with a gradient, of all models: what their generations count by
   std::uint64_t version = 0;  ///< changes when a model is prepared, refreshed or forgotten
 
   [[nodiscard]] ModelState* find(const void* key) const;

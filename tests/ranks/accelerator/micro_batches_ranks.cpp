@@ -439,3 +439,71 @@ TEST_CASE("create_graph on a micro-batch that does not sync leaves a gradient wi
   }
   CHECK(rig.probe->value() == doctest::Approx(2.0 - 4.0 * mean_of_ranks()).epsilon(1e-12));
 }
+
+TEST_CASE("finish_window after a window that closed sends nothing and leaves the gradient to the optimizer") {
+  Rig rig;
+  {
+    const auto micro = rig.accelerator.accumulate(rig.probe);
+    rig.accelerator.backward(rig.probe->loss({3.0}));
+  }
+  Traffic traffic(rig.accelerator);
+  rig.accelerator.finish_window(rig.probe);
+  CHECK(traffic.bytes() == 0);
+  CHECK(rig.finish() == 'S');
+  CHECK(rig.probe->value() == -3.0);
+}
+
+TEST_CASE("a reduced gradient that is discarded is not stepped with") {
+  Rig rig;
+  {
+    const auto micro = rig.accelerator.accumulate(rig.probe);
+    rig.accelerator.backward(rig.probe->loss({3.0}));
+  }
+  rig.accelerator.discard_window(rig.probe);
+  CHECK(rig.finish() == '.');
+  CHECK(rig.micro({2.0}) == 'S');
+  CHECK(rig.probe->value() == -2.0);
+}
+
+TEST_CASE("sync inside a guard that does not close ends the window, and the optimizer steps") {
+  Rig rig({.gradient_accumulation_steps = 4});
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto micro = rig.accelerator.accumulate(rig.probe);
+    rig.probe->loss({1.0}).backward();
+    rig.accelerator.sync(rig.probe);
+    CHECK(rig.finish() == 'S');
+  }
+  CHECK(rig.probe->value() == -2.0);
+}
+
+TEST_CASE("objects that come to the address of earlier ones are not taken for them") {
+  Accelerator accelerator;
+  for (int fold = 0; fold < 3; ++fold) {
+    ProbeImpl probe(rank() == 0 ? 0.0 : 5.0);
+    torch::optim::SGD sgd(probe.parameters(), 1.0);
+    auto [model, optimizer] = accelerator.prepare(probe, sgd);
+    int called = 0;
+    accelerator.on_step(optimizer, [&called] { ++called; });
+    CHECK(model.value() == 0.0);  // of rank 0, in every fold
+    CHECK(optimizer.step() == Stepped::kNo);
+    {
+      const auto micro = accelerator.accumulate(model);
+      accelerator.backward(model.loss({2.0}));
+      CHECK(optimizer.step() == Stepped::kYes);
+    }
+    CHECK(model.value() == -2.0);
+    CHECK(optimizer.steps() == 1);
+    CHECK(called == 1);
+  }
+}
+
+TEST_CASE("a short window without any gradient is no error") {
+  Rig rig({.gradient_accumulation_steps = 4});
+  Scalars other(1);
+  auto model = rig.accelerator.prepare(other);
+  {
+    const auto micro = rig.accelerator.accumulate(model, {.last = true});
+    rig.accelerator.backward(rig.probe->loss({1.0}) + 0.0 * rig.probe->w, {.inputs = {model, rig.probe}});
+  }
+  CHECK(!other->p[0].grad().defined());
+}

@@ -128,7 +128,8 @@ TEST_CASE("a gradient_accumulation_steps below one is refused on every rank") {
 
 TEST_CASE("a gradient_accumulation_steps that differs between ranks is told at the first sync") {
   if (ranks() == 1) return;
-  Rig rig({.gradient_accumulation_steps = rank() == 0 ? 2 : 1});
+  Rig rig;
+  rig.accelerator.set_gradient_accumulation_steps(rank() == 0 ? 2 : 1);
   {
     const auto guard = rig.accelerator.accumulate(rig.probe, {.last = true});
     const std::string text = error_text<UsageError>([&] { rig.accelerator.backward(rig.probe->loss({1.0})); });

@@ -203,7 +203,7 @@ TEST_CASE("case 113: backward twice on one graph inside a guard") {
   CHECK(rig.probe->value() == -mean_of_ranks());
 }
 
-TEST_CASE("losses that cannot go backward are refused before anything is sent") {
+TEST_CASE("losses that cannot go backward are refused on all ranks, and the call can be mended") {
   Rig rig;
   const auto text = [&](const at::Tensor& loss, const BackwardOptions& options = {}) {
     return error_text<UsageError>([&] { rig.accelerator.backward(loss, options); });
@@ -216,7 +216,7 @@ TEST_CASE("losses that cannot go backward are refused before anything is sent") 
   CHECK(contains(text(rig.probe->loss({1.0}), {.items = -1}), "found -1"));
   CHECK(contains(text(rig.probe->products({1.0, 2.0}), {.gradient = at::ones({3})}), "[3]"));
   CHECK(contains(error_text<UsageError>([&] { rig.accelerator.backward(std::vector<at::Tensor>()); }), "none"));
-  CHECK((rig.accelerator.comm_stats() - before).of(Purpose::kControl).calls == 0);
+  CHECK((rig.accelerator.comm_stats() - before).of(Purpose::kGradient).bytes == 0);
   rig.accelerator.backward(rig.probe->loss({mine()}));
   CHECK(rig.finish() == 'S');
   CHECK(rig.probe->value() == -mean_of_ranks());
@@ -271,4 +271,50 @@ TEST_CASE("ranks that freeze different parameters are told which, all of them") 
   accelerator.backward(scalars->p[0] * mine() + scalars->p[1] * 2.0);
   CHECK(gradient_of(scalars->p[0]) == mean_of_ranks());
   CHECK(gradient_of(scalars->p[1]) == 2.0);
+}
+
+TEST_CASE("case 121: a rank whose loss cannot go backward tells the others, and the next window is exact") {
+  Rig rig;
+  const int failing = ranks() - 1;
+  {
+    const auto micro = rig.accelerator.accumulate(rig.probe);
+    const at::Tensor loss = rig.probe->loss({1000.0});
+    if (rank() == failing)
+      CHECK_THROWS_AS(rig.accelerator.backward(loss.detach()), UsageError);
+    else
+      CHECK_THROWS_AS(rig.accelerator.backward(loss), AbandonedError);
+    CHECK(rig.optimizer.step() == Stepped::kNo);
+  }
+  CHECK(!rig.probe->w.grad().defined());
+  CHECK(rig.micro({mine()}) == 'S');
+  CHECK(rig.probe->value() == -mean_of_ranks());
+}
+
+TEST_CASE("a sparse gradient made by hand is refused on its rank, dropped on the others, and nobody waits") {
+  Rig rig;
+  const int failing = ranks() - 1;
+  Scalars scalars(1);
+  auto model = rig.accelerator.prepare(scalars);
+  scalars->p[0].mutable_grad() = at::full({}, 1.0);
+  if (ranks() == 1) return;
+  if (rank() == failing) scalars->p[0].mutable_grad() = at::full({}, 1.0).to_sparse();
+  if (rank() == failing)
+    CHECK_THROWS_AS(rig.accelerator.sync(model), UsageError);
+  else
+    CHECK_THROWS_AS(rig.accelerator.sync(model), AbandonedError);
+  CHECK(rig.micro({mine()}) == 'S');
+  CHECK(rig.probe->value() == -mean_of_ranks());
+}
+
+TEST_CASE("options that differ between ranks are refused on all of them") {
+  if (ranks() == 1) return;  // nobody to differ from
+  CHECK_THROWS_AS(Accelerator({.bucket_bytes = 1000 + rank()}), UsageError);
+  CHECK_THROWS_AS(
+      Accelerator({.tail_policy = rank() == 0 ? TailPolicy::kDivideByConfigured : TailPolicy::kDivideByActual}),
+      UsageError);
+  // Refused on one rank only: the others learn of it.
+  CHECK_THROWS_AS(Accelerator({.gradient_accumulation_steps = rank() == 0 ? 0 : 1}), UsageError);
+  Rig rig;
+  CHECK(rig.micro({mine()}) == 'S');
+  CHECK(rig.probe->value() == -mean_of_ranks());
 }
