@@ -187,8 +187,8 @@ TEST_CASE("a device that is not there is refused on every rank") {
     return error_text<UsageError>([&] { const Accelerator accelerator({.device = device}); });
   };
   CHECK(contains(text(c10::Device(c10::kCUDA, 99)), "accel["));
-  CHECK(contains(text(c10::Device(c10::kCUDA, 99)), "cuda"));
-  if (!at::hasCUDA()) CHECK(contains(text(c10::Device(c10::kCUDA)), "cuda"));
+  CHECK(contains(text(c10::Device(c10::kCUDA, 99)), "CUDA"));
+  if (!at::hasCUDA()) CHECK(contains(text(c10::Device(c10::kCUDA)), "CUDA"));
   Rig rig({.device = c10::Device(c10::kCPU)});
   CHECK(rig.micro({1.0}) == 'S');
 }
