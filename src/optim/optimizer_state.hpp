@@ -50,7 +50,7 @@ class OptimizerState {
   std::vector<ModelState*> owners_;
   std::vector<SyncUnit*> units_;
   std::vector<at::Tensor> ownerless_;  ///< parameters in no prepared model
-  at::Tensor first_parameter_;  ///< as it was prepared
+  at::Tensor first_parameter_;         ///< as it was prepared
   std::size_t parameters_seen_ = 0;
   std::uint64_t version_seen_ = ~std::uint64_t{0};
 
