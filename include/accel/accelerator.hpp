@@ -52,8 +52,7 @@ struct AcceleratorOptions {
 struct BackwardOptions {
   /// The models this loss is for; empty: those of the open guards. Gradients flow into these models only.
   std::vector<ModelRef> inputs = {};
-  /// The loss is a sum over this many items (tokens) on this rank; the window is divided by the items of all ranks. >=
-  /// 0.
+  /// The loss is a sum over this many items (tokens, >= 0) on this rank; the window is divided by those of all ranks.
   std::optional<std::int64_t> items = std::nullopt;
   /// Another backward of the same models follows in this micro-batch: nothing is reduced yet.
   bool more = false;
@@ -66,6 +65,7 @@ struct BackwardOptions {
 /// The training runtime of one group of ranks: devices, exact gradient accumulation, reduction over ranks.
 ///
 /// Nothing here is global: two Accelerators do not see each other. Not thread-safe: used by the thread that trains.
+/// One that was moved from can be assigned to or destroyed; any other use is a UsageError.
 class ACCEL_API Accelerator {
  public:
   /// Collective over the group (its communicator is duplicated).
@@ -92,7 +92,7 @@ class ACCEL_API Accelerator {
   template <class... Things>
   decltype(auto) prepare(Things&&... things) {
     static_assert(sizeof...(Things) > 0, "prepare() needs something to prepare");
-    detail::Preparer preparer(impl_);
+    detail::Preparer preparer(shared());
     (preparer.template models<Things>(things), ...);
     (preparer.template optimizers<Things>(things), ...);
     if constexpr (sizeof...(Things) == 1)
@@ -106,14 +106,14 @@ class ACCEL_API Accelerator {
   template <class S>
   [[nodiscard]] Scheduler prepare_scheduler(S&& schedule, const Optimizer& optimizer) {
     (void)optimizer.steps();  // refuses an empty one
-    return detail::Preparer(impl_).scheduler(std::forward<S>(schedule), {optimizer.impl()});
+    return detail::Preparer(shared()).scheduler(std::forward<S>(schedule), {optimizer.impl()});
   }
 
   /// A loader that accel did not make: any range of batches, or a torch::data loader by pointer. Reads one batch ahead.
-  /// @throws UsageError  several ranks, and not declared `{.already_sharded = true}`.
+  /// @throws UsageError  several ranks, and not declared `{.already_sharded = true}`; a null pointer.
   template <class Range>
   [[nodiscard]] auto prepare_loader(Range&& range, const ForeignLoaderOptions& options = {}) {
-    return ForeignLoader<std::remove_cvref_t<Range>>(std::forward<Range>(range), detail::loader_binding(*impl_),
+    return ForeignLoader<std::remove_cvref_t<Range>>(std::forward<Range>(range), detail::loader_binding(*shared()),
                                                      options);
   }
 
@@ -137,12 +137,13 @@ class ACCEL_API Accelerator {
   ///
   /// Collective where it syncs. After a syncing backward the gradients are bitwise equal on all ranks.
   /// @param loss  a scalar (or `options.gradient`), a mean over the rank's micro-batch, or a sum with `options.items`.
+  ///
+  /// Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020 (buckets and
+  /// overlap); the order of transfers is fixed here, theirs follows the forward.
   /// @throws UsageError      a second syncing backward of a model in one micro-batch (`.more` is the remedy); ranks
-  /// that
-  ///                         disagree on models or trainable parameters.
-  /// @throws AbandonedError  another rank threw; the window is dropped on all ranks.   @throws CommError  a peer is
-  /// lost. Source: Li et al., PyTorch Distributed: Experiences on Accelerating Data Parallel Training, VLDB 2020
-  /// (buckets and overlap); the order of transfers is fixed here, theirs follows the forward.
+  ///                         that disagree on models or trainable parameters.
+  /// @throws AbandonedError  another rank threw; the window is dropped on all ranks.
+  /// @throws CommError       a peer is lost.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
   /// Several losses of one micro-batch, in one pass and one round.
   void backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options = {});
@@ -222,6 +223,8 @@ class ACCEL_API Accelerator {
   void free_memory();
 
  private:
+  [[nodiscard]] const std::shared_ptr<detail::AcceleratorImpl>& shared() const;
+
   std::shared_ptr<detail::AcceleratorImpl> impl_;
 };
 

@@ -14,7 +14,7 @@ class ACCEL_API Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The call was wrong. Nothing was sent, the group is still good: fix the call.
+/// The call was wrong. No gradient was sent, the group is still good: fix the call.
 class ACCEL_API UsageError : public Error {
  public:
   using Error::Error;

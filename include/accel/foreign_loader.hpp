@@ -25,6 +25,9 @@ namespace detail {
 /// @throws UsageError  several ranks and `already_sharded` not declared.
 ACCEL_API void check_foreign(const LoaderBinding& binding, const ForeignLoaderOptions& options);
 
+/// @throws UsageError  always: the pointer to a range is null.
+[[noreturn]] ACCEL_API void refuse_null_loader(const LoaderBinding& binding);
+
 namespace range_access {
 using std::begin;
 using std::end;
@@ -112,11 +115,13 @@ class ForeignLoader {
   using Iterator = LoaderPass<detail::ForeignSource<Range>>;
   using Batch = typename Iterator::Batch;
 
-  /// @throws UsageError  several ranks and `already_sharded` not declared.
+  /// @throws UsageError  several ranks and `already_sharded` not declared; a null pointer.
   template <class R>
   explicit ForeignLoader(R&& range, detail::LoaderBinding binding = {},
                          const ForeignLoaderOptions& options = {}) requires std::same_as<std::remove_cvref_t<R>, Range>
       : range_(hold(std::forward<R>(range))), binding_(std::move(binding)), options_(options) {
+    if constexpr (requires(Range & pointer) { pointer == nullptr; })
+      if (*range_ == nullptr) detail::refuse_null_loader(binding_);
     detail::check_foreign(binding_, options_);
   }
 

@@ -46,7 +46,8 @@ class ACCEL_API Optimizer {
   /// Steps with a closure (LBFGS and its like). Each evaluation is a window of its own: gradients are cleared, the
   /// closure calls `accelerator.backward`, gradients are averaged over ranks, and the optimizer sees the loss averaged
   /// over ranks. Collective. @return that loss.
-  /// @throws UsageError  gradient_accumulation_steps > 1, or the closure called no backward.
+  /// @throws UsageError  gradient_accumulation_steps > 1; an empty closure, or one that called no backward or
+  ///                     returned no loss.
   at::Tensor step(const std::function<at::Tensor()>& closure);
 
   /// Clears the gradients if this optimizer stepped, or was skipped, since they were last cleared; else does nothing.

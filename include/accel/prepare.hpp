@@ -86,6 +86,7 @@ class ACCEL_API Preparer {
   template <class T>
   void optimizers(std::remove_reference_t<T>& thing) {
     using Plain = std::remove_cvref_t<T>;
+    if constexpr (kPrepared<Plain>) (void)thing.steps();  // refuses an empty one
     if constexpr (std::is_same_v<Plain, Optimizer>) prepared_.push_back(thing);
     if constexpr (TorchOptimizer<Plain>)
       prepared_.push_back(optimizer(held<torch::optim::Optimizer>(static_cast<T&&>(thing))));

@@ -33,6 +33,7 @@ class ACCEL_API Scheduler {
   explicit Scheduler(std::shared_ptr<detail::SchedulerState> state);
 
   /// Steps if its optimizer performed a step since the last call; else does nothing. Local.
+  /// @throws UsageError  an empty one.
   void step();
 
   /// Steps performed since it was prepared.
@@ -42,6 +43,8 @@ class ACCEL_API Scheduler {
   [[nodiscard]] const std::shared_ptr<detail::SchedulerState>& impl() const { return state_; }
 
  private:
+  [[nodiscard]] detail::SchedulerState& checked(const char* call) const;
+
   std::shared_ptr<detail::SchedulerState> state_;
 };
 

@@ -102,75 +102,84 @@ Accelerator::~Accelerator() = default;
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 
+const std::shared_ptr<detail::AcceleratorImpl>& Accelerator::shared() const {
+  if (!impl_)
+    throw UsageError(detail::message(detail::job_site(), "Accelerator",
+                                     "expected an accelerator, found one that was moved from; use the one it was "
+                                     "moved to"));
+  return impl_;
+}
+
 MicroBatch Accelerator::accumulate(const ModelRef& model, const MicroBatchOptions& options) {
-  return {impl_, {model}, options};
+  return {shared(), {model}, options};
 }
 MicroBatch Accelerator::accumulate(const ModelRef& first, const ModelRef& second, const MicroBatchOptions& options) {
-  return {impl_, {first, second}, options};
+  return {shared(), {first, second}, options};
 }
 MicroBatch Accelerator::accumulate(const ModelRef& first, const ModelRef& second, const ModelRef& third,
                                    const MicroBatchOptions& options) {
-  return {impl_, {first, second, third}, options};
+  return {shared(), {first, second, third}, options};
 }
 MicroBatch Accelerator::accumulate(const std::vector<ModelRef>& models, const MicroBatchOptions& options) {
-  return {impl_, models, options};
+  return {shared(), models, options};
 }
 NoSync Accelerator::no_sync(const ModelRef& model) {
-  return {impl_, model};
+  return {shared(), model};
 }
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
-  impl_->backward({loss}, options);
+  shared()->backward({loss}, options);
 }
 void Accelerator::backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options) {
-  impl_->backward(losses, options);
+  shared()->backward(losses, options);
 }
 void Accelerator::sync(const ModelRef& model) {
-  impl_->sync(model);
+  shared()->sync(model);
 }
 void Accelerator::finish_window(const ModelRef& model) {
-  impl_->finish_window(model);
+  shared()->finish_window(model);
 }
 void Accelerator::discard_window(const ModelRef& model) {
-  impl_->discard_window(model);
+  shared()->discard_window(model);
 }
 std::int64_t Accelerator::pending_micro_batches(const ModelRef& model) const {
-  return impl_->state_of(model, "pending_micro_batches").window.position();
+  return shared()->state_of(model, "pending_micro_batches").window.position();
 }
 void Accelerator::refresh(const ModelRef& model) {
-  impl_->refresh(model);
+  shared()->refresh(model);
 }
 void Accelerator::zero_grad(const ModelRef& model) {
-  impl_->zero_grad(model);
+  shared()->zero_grad(model);
 }
 bool Accelerator::sync_gradients() const {
-  return impl_->sync_gradients();
+  return shared()->sync_gradients();
 }
 std::int64_t Accelerator::gradient_accumulation_steps() const {
-  return impl_->steps();
+  return shared()->steps();
 }
 void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
-  impl_->set_steps(steps);
+  shared()->set_steps(steps);
 }
 
 void Accelerator::on_step(const Optimizer& optimizer, std::function<void()> callback) {
-  if (!callback) impl_->usage_error("on_step", "expected a callback, found an empty function; give something to call");
+  if (!callback)
+    shared()->usage_error("on_step", "expected a callback, found an empty function; give something to call");
   if (optimizer.empty())
-    impl_->usage_error("on_step", "expected a prepared optimizer, found an empty one; prepare it first");
+    shared()->usage_error("on_step", "expected a prepared optimizer, found an empty one; prepare it first");
   optimizer.impl()->add_callback(std::move(callback));
 }
 
 const Group& Accelerator::group() const {
-  return impl_->group();
+  return shared()->group();
 }
 c10::Device Accelerator::device() const {
-  return impl_->device();
+  return shared()->device();
 }
 CommStats Accelerator::comm_stats() const {
-  return impl_->group().comm_stats();
+  return shared()->group().comm_stats();
 }
 void Accelerator::free_memory() {
-  impl_->free_memory();
+  shared()->free_memory();
 }
 
 }  // namespace accel

@@ -44,9 +44,9 @@ double Accelerator::mean(double value) {
 
 at::Tensor Accelerator::mean(const at::Tensor& value) {
   if (!value.defined() || !at::isFloatingType(value.scalar_type()))
-    impl_->usage_error("mean", detail::cat("expected a floating tensor, found ",
-                                           value.defined() ? c10::toString(value.scalar_type()) : "an undefined one",
-                                           "; convert it: value.to(torch::kFloat)"));
+    shared()->usage_error("mean", detail::cat("expected a floating tensor, found ",
+                                              value.defined() ? c10::toString(value.scalar_type()) : "an undefined one",
+                                              "; convert it: value.to(torch::kFloat)"));
   const at::NoGradGuard no_grad;
   at::Tensor result = value.detach().clone();
   detail::all_reduce(result, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kUser}, group(),
@@ -59,7 +59,7 @@ void Accelerator::wait_for_everyone(SourceLocation where) {
 }
 
 MainProcessFirst Accelerator::main_process_first() {
-  return MainProcessFirst(impl_);
+  return MainProcessFirst(shared());
 }
 
 MainProcessFirst::MainProcessFirst(std::shared_ptr<detail::AcceleratorImpl> accelerator)

@@ -16,4 +16,9 @@ void check_foreign(const LoaderBinding& binding, const ForeignLoaderOptions& opt
                   "its own part")));
 }
 
+void refuse_null_loader(const LoaderBinding& binding) {
+  throw UsageError(message({binding.rank, binding.size}, "prepare_loader",
+                           "expected a loader, found a null pointer; make the loader first"));
+}
+
 }  // namespace accel::detail

@@ -212,6 +212,10 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
     throw UsageError(message(site, "optimizer.step(closure)",
                              cat("expected gradient_accumulation_steps = 1, found ", training_->steps,
                                  "; a closure is evaluated several times and is a window of its own each time")));
+  if (!closure)
+    throw UsageError(message(site, "optimizer.step(closure)",
+                             "expected a closure, found an empty function; give one that runs backward and returns "
+                             "the loss"));
   const Evaluation evaluation(owners_);
   at::Tensor result = optimizer_->step([&]() -> at::Tensor {
     clear();
@@ -221,6 +225,10 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
       throw UsageError(message(site, "optimizer.step(closure)",
                                "expected the closure to call accelerator.backward(loss), found that no model of this "
                                "optimizer had a backward; call it in the closure"));
+    if (!loss.defined())
+      throw UsageError(message(site, "optimizer.step(closure)",
+                               "expected the closure to return the loss, found an undefined tensor; end it with "
+                               "'return loss;'"));
     if (site.size == 1) return loss;
     refuse_unreduced();
     // Line searches branch on the loss: it must be the same number on all ranks.

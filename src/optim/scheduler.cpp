@@ -11,16 +11,20 @@ namespace accel {
 Scheduler::Scheduler() = default;
 Scheduler::Scheduler(std::shared_ptr<detail::SchedulerState> state) : state_(std::move(state)) {}
 
-void Scheduler::step() {
+detail::SchedulerState& Scheduler::checked(const char* call) const {
   if (!state_)
-    throw UsageError(detail::message(detail::job_site(), "scheduler.step",
+    throw UsageError(detail::message(detail::job_site(), detail::cat("scheduler.", call),
                                      "expected a prepared scheduler, found an empty one; assign it the result of "
                                      "accelerator.prepare(scheduler)"));
-  state_->step();
+  return *state_;
+}
+
+void Scheduler::step() {
+  checked("step").step();
 }
 
 std::int64_t Scheduler::steps() const {
-  return state_ ? state_->steps() : 0;
+  return checked("steps").steps();
 }
 
 }  // namespace accel

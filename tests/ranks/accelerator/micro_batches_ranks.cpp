@@ -13,20 +13,6 @@
 using namespace accel;
 using namespace accel::test;
 
-namespace {
-
-double of_rank(int r) {
-  return 3.0 * r + 1.0;
-}
-double mine() {
-  return of_rank(rank());
-}
-double mean_of_ranks() {
-  return mean_over_ranks(of_rank);
-}
-
-}  // namespace
-
 TEST_CASE("case 13: a backward after the guard has died is a window's end, and the guard did not count") {
   Rig rig({.gradient_accumulation_steps = 2});
   Traffic traffic(rig.accelerator);
@@ -127,7 +113,7 @@ TEST_CASE("skip on some ranks: they keep step, and the divisor counts what was r
         rig.accelerator.backward(rig.probe->loss({mine() + micro}));
       for (int r = 0; r < ranks(); ++r)
         if (!skips(r)) {
-          sum += of_rank(r) + micro;
+          sum += one_more(r) + micro;
           ++held;
         }
       pattern += rig.finish();
@@ -260,7 +246,7 @@ TEST_CASE("finish_window closes what is there; with nothing it does nothing; wit
   double sum = 0.0;
   int held = 0;
   for (int r = 0; r < ranks(); r += 2) {
-    sum += of_rank(r);
+    sum += one_more(r);
     ++held;
   }
   CHECK(rig.probe->value() == doctest::Approx(-sum / held).epsilon(1e-6));

@@ -17,16 +17,6 @@ using namespace accel::test;
 
 namespace {
 
-double one_more(int r) {
-  return r + 1.0;
-}
-double mine() {
-  return one_more(rank());
-}
-double mean_of_ranks() {
-  return mean_over_ranks(one_more);
-}
-
 // Data of one rank, which every rank can make.
 at::Tensor data_of(int r, int seed, at::IntArrayRef shape) {
   at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(1000 * seed + r));

@@ -19,16 +19,6 @@ using namespace accel::test;
 
 namespace {
 
-double one_more(int r) {
-  return r + 1.0;
-}
-double mine() {
-  return one_more(rank());
-}
-double mean_of_ranks() {
-  return mean_over_ranks(one_more);
-}
-
 /// The monotonic clock, which the processes of one host share.
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

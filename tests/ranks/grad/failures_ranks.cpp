@@ -15,16 +15,6 @@ using namespace accel::test;
 
 namespace {
 
-double one_more(int r) {
-  return r + 1.0;
-}
-double mine() {
-  return one_more(rank());
-}
-double mean_of_ranks() {
-  return mean_over_ranks(one_more);
-}
-
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

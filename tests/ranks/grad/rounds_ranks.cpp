@@ -18,16 +18,6 @@ using namespace accel::test;
 
 namespace {
 
-double one_more(int r) {
-  return r + 1.0;
-}
-double mine() {
-  return one_more(rank());
-}
-double mean_of_ranks() {
-  return mean_over_ranks(one_more);
-}
-
 /// Runs `part` without a graph and again in backward, in a backward of its own: activation checkpointing.
 struct Checkpoint : torch::autograd::Function<Checkpoint> {
   using Part = std::function<at::Tensor(const at::Tensor&)>;

@@ -257,6 +257,15 @@ TEST_CASE("an accelerator can be moved, and its guards go on working") {
   CHECK(probe->value() == -1.0);
 }
 
+TEST_CASE("an accelerator that was moved from, and empty optimizers and schedulers, are refused") {
+  Accelerator from;
+  Accelerator to = std::move(from);
+  CHECK(contains(error_text<UsageError>([&] { (void)from.device(); }), "one that was moved from"));  // NOLINT
+  CHECK(contains(error_text<UsageError>([&] { (void)from.prepare(Optimizer()); }), "one that was moved from"));
+  CHECK(contains(error_text<UsageError>([&] { (void)to.prepare(Optimizer()); }), "found an empty one"));
+  CHECK(contains(error_text<UsageError>([&] { (void)to.prepare(Scheduler()); }), "found an empty one"));
+}
+
 TEST_CASE("options out of range are refused by name before anything else") {
   const auto text = [](const AcceleratorOptions& options) {
     return error_text<UsageError>([&] { const Accelerator accelerator(options); });

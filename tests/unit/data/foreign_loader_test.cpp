@@ -150,6 +150,13 @@ TEST_CASE("batches that can only be moved are moved") {
   CHECK(ends(ForeignLoader(std::move(source), binding(active)), *active) == "..S");
 }
 
+TEST_CASE("a null pointer to a loader is refused where it is given") {
+  const std::unique_ptr<std::vector<int>> none;
+  CHECK_THROWS_WITH_AS(ForeignLoader(std::shared_ptr<std::vector<int>>(), {}),
+                       doctest::Contains("found a null pointer"), accel::UsageError);
+  CHECK_THROWS_WITH_AS(ForeignLoader(none.get(), {}), doctest::Contains("found a null pointer"), accel::UsageError);
+}
+
 TEST_CASE("case 30: a foreign loader at several ranks must be declared sharded, and is then not sharded again") {
   const auto active = std::make_shared<ActiveLoaders>();
   std::vector<int> batches(6);

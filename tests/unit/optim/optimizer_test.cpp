@@ -189,7 +189,7 @@ TEST_CASE("an empty handle says that it is one") {
   Accelerator accelerator;
   CHECK(optimizer.empty());
   CHECK(scheduler.empty());
-  CHECK(scheduler.steps() == 0);
+  CHECK_THROWS_AS((void)scheduler.steps(), UsageError);
   CHECK(contains(error_text<UsageError>([&] { optimizer.step(); }), "step: expected a prepared optimizer"));
   CHECK(contains(error_text<UsageError>([&] { optimizer.zero_grad(); }), "zero_grad"));
   CHECK(contains(error_text<UsageError>([&] { (void)optimizer.torch(); }), "prepare"));
@@ -274,6 +274,17 @@ TEST_CASE("a closure is a window of its own, refused while windows are longer th
   const auto idle = [&] { return at::full({}, 1.0); };
   CHECK(contains(error_text<UsageError>([&] { rig.optimizer.step(idle); }), "backward"));
   CHECK(rig.probe->value() == -2.0);
+}
+
+TEST_CASE("a closure that is empty or returns no loss is refused") {
+  Rig rig;
+  CHECK(contains(error_text<UsageError>([&] { rig.optimizer.step(std::function<at::Tensor()>()); }),
+                 "found an empty function"));
+  const auto forgets = [&] {
+    rig.accelerator.backward(rig.probe->loss({2.0}));
+    return at::Tensor();
+  };
+  CHECK(contains(error_text<UsageError>([&] { rig.optimizer.step(forgets); }), "found an undefined tensor"));
 }
 
 TEST_CASE("LBFGS through a closure takes the steps that it takes without accel") {
