@@ -29,7 +29,10 @@ enum class Purpose { kGradient, kControl, kBuffer, kUser };
 /// What a transfer was.
 enum class Operation { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier, kSend, kReceive };
 
-/// Calls and payload bytes, counted where they are handed to MPI or NCCL.
+/// What carried a transfer: memory that the ranks of a host share, MPI, NCCL, or another c10d backend.
+enum class Transport { kShared, kMpi, kNccl, kOther };
+
+/// Calls and payload bytes, counted where they are handed to the transport.
 struct OperationStats {
   std::uint64_t calls = 0;
   std::uint64_t bytes = 0;  ///< payload of this rank: numel x itemsize of the tensor it gave
@@ -39,10 +42,16 @@ struct OperationStats {
 struct ACCEL_API CommStats {
   static constexpr std::size_t kOperations = 7;
   static constexpr std::size_t kPurposes = 4;
+  static constexpr std::size_t kTransports = 4;
   std::array<std::array<OperationStats, kPurposes>, kOperations> table{};
+  /// The same calls by what carried them. On several hosts a gradient is in two rows: whole in that of the memory it is
+  /// summed in on its host, and with this rank's slice in that of MPI, which takes it from host to host.
+  std::array<std::array<OperationStats, kPurposes>, kTransports> carried{};
 
   [[nodiscard]] OperationStats of(Operation operation, Purpose purpose) const;
   [[nodiscard]] OperationStats of(Purpose purpose) const;  ///< summed over operations
+  [[nodiscard]] OperationStats of(Transport transport, Purpose purpose) const;
+  [[nodiscard]] OperationStats of(Transport transport) const;  ///< summed over purposes
   [[nodiscard]] CommStats operator-(const CommStats& earlier) const;
 };
 

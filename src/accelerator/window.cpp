@@ -173,6 +173,8 @@ TargetHeader AcceleratorImpl::header_of(const Target& target) const {
   TargetHeader header{.held = model.window.held(), .items = model.window.items()};
   header.means = model.window.by_items() ? 0 : header.held;
   header.scaled = target.closes && correction_of(model, model.window.by_items()) != 1.0 ? 1 : 0;
+  header.unplaced =
+      std::all_of(model.units.begin(), model.units.end(), [](const auto& unit) { return unit->placed(); }) ? 0 : 1;
   header.signature =
       (model.index * 2 + (target.closes ? 1 : 0)) * 1099511628211ULL + static_cast<std::uint64_t>(steps());
   for (const auto& unit : model.units) header.signature = header.signature * 1099511628211ULL + unit->signature();
@@ -220,6 +222,10 @@ std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targ
                             totals[at].means, " means among the ", totals[at].held, " micro-batches of ",
                             targets[at].model->name, " on all ranks; pass .items on every rank or on none"));
   exchange_orders(targets);
+  // Laying out is each rank's own affair, placing is collective: where one wants it, all do it.
+  for (std::size_t at = 0; at < targets.size(); ++at)
+    for (const auto& unit : targets[at].model->units)
+      if (totals[at].unplaced > 0 || !unit->placed()) unit->place(group());
   return totals;
 }
 

@@ -1,7 +1,7 @@
 # accel_add_unit_test(<layer>.<topic> SOURCES <file>... [TIMEOUT <s>] [LINKS <target>...] [GPU])
 #   one process, label unit
 # accel_add_ranks_test(<topic> SOURCES <file>... RANKS <n>... [TIMEOUT <s>] [LINKS <target>...] [LABELS <label>...] [GPU])
-#   mpirun -n, label ranks-<n>
+#   mpirun -n, label ranks-<n>; at several ranks once more with ACCEL_SHARED_MEMORY=0, label mpi-path
 # accel_add_command_test(<name> COMMAND <word>... LABELS <label>... [TIMEOUT <s>] [PROCESSORS <n>] [EXPECT <regex>])
 #   any other command, as in running an example; EXPECT: its output has to match
 # The first two use the doctest main of tests/support/rank_main.cpp and may include anything under src/. With GPU a test
@@ -114,6 +114,13 @@ function(accel_add_ranks_test name)
     accel_set_test_properties(ranks.${name}.n${ranks} ${limit} "ranks-${ranks};${arg_LABELS}" ${arg_GPU})
     set_tests_properties(ranks.${name}.n${ranks} PROPERTIES PROCESSORS ${ranks}
                          ENVIRONMENT "${accel_test_environment};ACCEL_TEST_RANKS=${ranks}")
+    # The same by way of MPI, as on hosts whose ranks cannot share memory.
+    if(ACCEL_WITH_MPI AND ranks GREATER 1 AND NOT arg_GPU)
+      add_test(NAME ranks.${name}.n${ranks}.mpi COMMAND ${launch} $<TARGET_FILE:${target}>)
+      accel_set_test_properties(ranks.${name}.n${ranks}.mpi ${limit} "ranks-${ranks};mpi-path;${arg_LABELS}" FALSE)
+      set_tests_properties(ranks.${name}.n${ranks}.mpi PROPERTIES PROCESSORS ${ranks}
+        ENVIRONMENT "${accel_test_environment};ACCEL_TEST_RANKS=${ranks};ACCEL_SHARED_MEMORY=0")
+    endif()
   endforeach()
 endfunction()
 

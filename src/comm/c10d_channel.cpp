@@ -77,6 +77,7 @@ class C10dChannel final : public Channel {
       : backend_(std::move(backend)), site_(site), stats_(std::move(stats)), timeout_(timeout) {
     const std::string name = backend_->getBackendName();
     scales_itself_ = name == "nccl" || name == "accel-mpi";
+    transport_ = name == "nccl" ? Transport::kNccl : name == "accel-mpi" ? Transport::kMpi : Transport::kOther;
   }
 
   Pending all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const CallOptions& call) override {
@@ -206,7 +207,7 @@ class C10dChannel final : public Channel {
   template <class Start>
   Pending run(const char* name, Operation operation, std::int64_t bytes, const CallOptions& call, Start start,
               std::function<void()> last) {
-    stats_->count(operation, call.purpose, static_cast<std::uint64_t>(bytes));
+    stats_->count(operation, call.purpose, transport_, static_cast<std::uint64_t>(bytes));
     Pending pending;
     try {
       // Null is what some backends give for a synchronous call that is complete.
@@ -228,6 +229,7 @@ class C10dChannel final : public Channel {
   const std::shared_ptr<StatsTable> stats_;
   const std::chrono::milliseconds timeout_;
   bool scales_itself_ = false;
+  Transport transport_ = Transport::kOther;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "comm/channel.hpp"
+#include "comm/reduce_buffer.hpp"
 
 #include <accel/collectives.hpp>
 
@@ -9,6 +10,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 namespace c10d {
 class Backend;
@@ -19,15 +21,19 @@ namespace accel::detail {
 /// Counts by operation and purpose; written from any thread.
 class StatsTable {
  public:
-  void count(Operation operation, Purpose purpose, std::uint64_t bytes) noexcept;
+  void count(Operation operation, Purpose purpose, Transport transport, std::uint64_t bytes) noexcept;
+  /// A part of a counted call that another transport takes further.
+  void carry(Transport transport, Purpose purpose, std::uint64_t bytes) noexcept;
   [[nodiscard]] CommStats snapshot() const;
 
  private:
   struct Cell {
     std::atomic<std::uint64_t> calls{0};
     std::atomic<std::uint64_t> bytes{0};
+    void add(std::uint64_t count) noexcept;
   };
   std::array<std::array<Cell, CommStats::kPurposes>, CommStats::kOperations> table_{};
+  std::array<std::array<Cell, CommStats::kPurposes>, CommStats::kTransports> carried_{};
 };
 
 /// What a Group refers to. One subclass a way to come by ranks: one process, an MPI communicator, a c10d process group.
@@ -45,6 +51,11 @@ class GroupImpl {
 
   /// The c10d view of the same; null in a group of one and where there is no channel.
   virtual c10::intrusive_ptr<c10d::Backend> find_backend(c10::DeviceType type) = 0;
+
+  /// Memory for gradients of CPU tensors that this group reduces fastest, with the contents of `flats`; those for which
+  /// it knows no better stay as they are. Collective, with equal sizes and dtypes on all ranks.
+  virtual std::vector<std::shared_ptr<ReduceBuffer>> reduce_buffers(const std::vector<at::Tensor>& flats,
+                                                                    const Group& group);
 
   /// Collective. `call` names itself in errors.
   virtual std::shared_ptr<GroupImpl> split(int color, int key) = 0;

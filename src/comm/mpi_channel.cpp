@@ -1,12 +1,25 @@
 #include "comm/mpi_channel.hpp"
 
 #include "comm/mpi_transfer.hpp"
+#include "comm/stage_limit.hpp"
+
+#include <algorithm>
 
 namespace accel::detail {
 namespace {
 
 MpiCall describe(const char* name, Operation operation, std::int64_t bytes, const CallOptions& call) {
-  return {name, operation, call.purpose, bytes, call.where};
+  return {.name = name, .operation = operation, .purpose = call.purpose, .bytes = bytes, .where = call.where};
+}
+
+MpiCall on_stage(MpiCall call) {
+  call.transport = Transport::kShared;
+  call.meets = true;
+  return call;
+}
+
+std::byte* bytes_at(const Block& block) {
+  return static_cast<std::byte*>(block.data());
 }
 
 Channel::Pending complete(Channel::Pending pending, const CallOptions& call) {
@@ -17,10 +30,21 @@ Channel::Pending complete(Channel::Pending pending, const CallOptions& call) {
 
 }  // namespace
 
+bool MpiChannel::staged(Operation operation, std::int64_t bytes) const {
+  return board_ && bytes <= stage_limit(operation, board_->ranks());
+}
+
 // The bodies hold their tensors: a worker may still be in the call when the caller has left it with a TimeoutError.
 
 Channel::Pending MpiChannel::all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const CallOptions& call) {
   const Reduction reduction{tensor.scalar_type(), spec.op, spec.factor};
+  if (staged(Operation::kAllReduce, bytes_of(tensor)))
+    return engine_->call(on_stage(describe("all_reduce", Operation::kAllReduce, bytes_of(tensor), call)), call.async,
+                         [block = Block(tensor, Block::Content::kKeep), reduction, board = board_](const Ring&) {
+                           board->all_reduce(bytes_at(block), block.tensor().numel(), block.tensor().element_size(),
+                                             reduction);
+                           block.copy_back();
+                         });
   return engine_->call(describe("all_reduce", Operation::kAllReduce, bytes_of(tensor), call), call.async,
                        [block = Block(tensor, Block::Content::kKeep), reduction](const Ring& ring) {
                          all_reduce_buffer(block.data(), block.tensor().numel(), reduction, ring);
@@ -31,6 +55,12 @@ Channel::Pending MpiChannel::all_reduce(const at::Tensor& tensor, const ReduceSp
 Channel::Pending MpiChannel::broadcast(const at::Tensor& tensor, int root, const CallOptions& call) {
   const bool sends = engine_->ring().rank == root;
   const auto content = sends ? Block::Content::kKeep : Block::Content::kOverwritten;
+  if (staged(Operation::kBroadcast, bytes_of(tensor)))
+    return engine_->call(on_stage(describe("broadcast", Operation::kBroadcast, bytes_of(tensor), call)), call.async,
+                         [block = Block(tensor, content), root, sends, board = board_](const Ring&) {
+                           board->broadcast(bytes_at(block), bytes_of(block.tensor()), root);
+                           if (!sends) block.copy_back();
+                         });
   return engine_->call(describe("broadcast", Operation::kBroadcast, bytes_of(tensor), call), call.async,
                        [block = Block(tensor, content), root, sends](const Ring& ring) {
                          broadcast_buffer(block.data(), bytes_of(block.tensor()), root, ring);
@@ -40,6 +70,10 @@ Channel::Pending MpiChannel::broadcast(const at::Tensor& tensor, int root, const
 
 Channel::Pending MpiChannel::all_gather_into(const at::Tensor& output, const at::Tensor& input,
                                              const CallOptions& call) {
+  if (staged(Operation::kAllGather, bytes_of(input)))
+    return gather_on_stage("all_gather_into", output, input,
+                           std::vector<std::int64_t>(static_cast<std::size_t>(engine_->ring().size), bytes_of(input)),
+                           call);
   return engine_->call(
       describe("all_gather_into", Operation::kAllGather, bytes_of(input), call), call.async,
       [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep)](const Ring& ring) {
@@ -54,6 +88,9 @@ Channel::Pending MpiChannel::all_gather_rows(const at::Tensor& output, const at:
   for (const std::int64_t count : rows) all_rows += count;
   std::vector<std::int64_t> bytes;
   for (const std::int64_t count : rows) bytes.push_back(all_rows == 0 ? 0 : bytes_of(output) / all_rows * count);
+  // The longest decides, which all ranks know.
+  if (staged(Operation::kAllGather, *std::max_element(bytes.begin(), bytes.end())))
+    return gather_on_stage("all_gather", output, input, std::move(bytes), call);
   return engine_->call(describe("all_gather", Operation::kAllGather, bytes_of(input), call), call.async,
                        [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
                         bytes = std::move(bytes)](const Ring& ring) {
@@ -62,9 +99,28 @@ Channel::Pending MpiChannel::all_gather_rows(const at::Tensor& output, const at:
                        });
 }
 
+Channel::Pending MpiChannel::gather_on_stage(const char* name, const at::Tensor& output, const at::Tensor& input,
+                                             std::vector<std::int64_t> bytes, const CallOptions& call) {
+  return engine_->call(on_stage(describe(name, Operation::kAllGather, bytes_of(input), call)), call.async,
+                       [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
+                        bytes = std::move(bytes), board = board_](const Ring&) {
+                         board->all_gather(bytes_at(to), bytes_at(from), bytes);
+                         to.copy_back();
+                       });
+}
+
 Channel::Pending MpiChannel::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
                                             const CallOptions& call) {
   const Reduction reduction{input.scalar_type(), spec.op, spec.factor};
+  if (staged(Operation::kReduceScatter, bytes_of(output)))
+    return engine_->call(on_stage(describe("reduce_scatter", Operation::kReduceScatter, bytes_of(input), call)),
+                         call.async,
+                         [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
+                          reduction, board = board_](const Ring&) {
+                           board->reduce_scatter(bytes_at(to), bytes_at(from), to.tensor().numel(),
+                                                 to.tensor().element_size(), reduction);
+                           to.copy_back();
+                         });
   return engine_->call(describe("reduce_scatter", Operation::kReduceScatter, bytes_of(input), call), call.async,
                        [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
                         reduction](const Ring& ring) {
@@ -74,6 +130,9 @@ Channel::Pending MpiChannel::reduce_scatter(const at::Tensor& output, const at::
 }
 
 Channel::Pending MpiChannel::barrier(const CallOptions& call) {
+  if (board_)
+    return engine_->call(on_stage(describe("barrier", Operation::kBarrier, 0, call)), call.async,
+                         [board = board_](const Ring&) { board->barrier(); });
   return engine_->call(describe("barrier", Operation::kBarrier, 0, call), call.async,
                        [](const Ring& ring) { require_mpi(MPI_Barrier(ring.communicator), "MPI_Barrier"); });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "comm/reduction.hpp"
 #include "runtime/mpi.hpp"
 
 #include <accel/collectives.hpp>
@@ -32,19 +33,5 @@ Element element_of(c10::ScalarType dtype);
 
 /// For bool, sum and max are "or", product and min are "and": MPI has no sum of truth values.
 MPI_Op mpi_op(ReduceOp op, c10::ScalarType dtype);
-
-inline bool is_half(c10::ScalarType dtype) {
-  return dtype == c10::ScalarType::Half || dtype == c10::ScalarType::BFloat16;
-}
-
-/// A reduction of one buffer: op over ranks, then `factor` (kAvg: and 1/ranks) applied while the piece is in cache.
-struct Reduction {
-  c10::ScalarType dtype = c10::ScalarType::Float;
-  ReduceOp op = ReduceOp::kSum;
-  double factor = 1.0;
-
-  [[nodiscard]] bool scales() const { return op == ReduceOp::kAvg || factor != 1.0; }
-  [[nodiscard]] bool sums() const { return op == ReduceOp::kAvg || op == ReduceOp::kSum; }
-};
 
 }  // namespace accel::detail

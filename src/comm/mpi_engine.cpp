@@ -49,7 +49,31 @@ CallFacts MpiEngine::facts(const MpiCall& call) const {
 }
 
 void MpiEngine::count(const MpiCall& call) noexcept {
-  if (call.operation) stats_->count(*call.operation, call.purpose, static_cast<std::uint64_t>(call.bytes));
+  if (call.operation)
+    stats_->count(*call.operation, call.purpose, call.transport, static_cast<std::uint64_t>(call.bytes));
+}
+
+void MpiEngine::carry_by_mpi(const MpiCall& call, std::int64_t bytes) noexcept {
+  stats_->carry(Transport::kMpi, call.purpose, static_cast<std::uint64_t>(bytes));
+}
+
+void MpiEngine::begin_outside(MpiCall& call) {
+  {
+    const std::lock_guard lock(mutex_);
+    check_alive(call);
+    call.number = ++calls_;
+  }
+  count(call);
+}
+
+void MpiEngine::on_death(std::function<void()> tell) {
+  const std::lock_guard lock(mutex_);
+  tell_death_ = std::move(tell);
+}
+
+void MpiEngine::also_free(MPI_Comm communicator) {
+  const std::lock_guard lock(mutex_);
+  others_.push_back(communicator);
 }
 
 void MpiEngine::check_alive(const MpiCall& call) const {
@@ -70,7 +94,9 @@ void MpiEngine::throw_if_dead(const MpiCall& call) {
 
 void MpiEngine::die(const std::string& why) {
   const std::lock_guard lock(mutex_);
-  if (dead_.empty()) dead_ = why;
+  if (!dead_.empty()) return;
+  dead_ = why;
+  if (tell_death_) tell_death_();
 }
 
 std::exception_ptr MpiEngine::failed(const MpiCall& call, const MpiFailure& failure) {
@@ -81,6 +107,22 @@ std::exception_ptr MpiEngine::failed(const MpiCall& call, const std::string& wha
   die(cat(name_of(call), ": ", what));
   return std::make_exception_ptr(CommError(
       message(site_, name_of(call), cat(what, place(call.where), "; the group can no longer be used, end the job"))));
+}
+
+std::exception_ptr MpiEngine::failed(const MpiCall& call, const MeetFailure& failure) {
+  if (failure.kind != MeetFailure::Kind::kTimeout) return failed(call, failure.text);
+  const std::string silence =
+      cat("no answer for ", static_cast<double>(timeout_.count()) / 1000.0, " s: ", failure.text);
+  die(cat(name_of(call), " had ", silence));
+  const std::string text =
+      cat(silence, "; it is stuck, works much longer than the others or made other calls; raise the time-out ",
+          "(GroupOptions::timeout) if it is only slow", place(call.where));
+  if (policy_ == OnFailure::kAbortJob) {
+    log(LogLevel::kError, site_, name_of(call), cat(text, "; ending the job"));
+    end_all_ranks(1);
+  }
+  return std::make_exception_ptr(
+      TimeoutError(message(site_, name_of(call), cat(text, "; the group can no longer be used"))));
 }
 
 std::exception_ptr MpiEngine::timed_out(const MpiCall& call, std::chrono::milliseconds limit) {
@@ -100,7 +142,7 @@ bool MpiEngine::begin_here(MpiCall& call, bool async) {
   if (!has_worker_) {
     done_.wait(lock, [this] { return !busy_; });
     check_alive(call);
-  } else if (async || !may_run_here_ || busy_ || !queue_.empty()) {
+  } else if (async || !(may_run_here_ || call.meets) || busy_ || !queue_.empty()) {
     return false;
   }
   busy_ = true;
@@ -139,13 +181,16 @@ Channel::Pending MpiEngine::enqueue(const MpiCall& call, bool async, Body body) 
 
 std::exception_ptr MpiEngine::perform(const MpiCall& call, c10::function_ref<void(const Ring&)> body) noexcept {
   try {
-    if (!has_worker_ && policy_ == OnFailure::kThrow) await_peers(call);
+    if (!has_worker_ && policy_ == OnFailure::kThrow && !call.meets) await_peers(call);
     std::optional<BlockingCall> watched;
-    if (policy_ == OnFailure::kAbortJob || !has_worker_) watched.emplace(facts(call), timeout_, policy_);
+    if (!call.meets && (policy_ == OnFailure::kAbortJob || !has_worker_))
+      watched.emplace(facts(call), timeout_, policy_);
     count(call);
     body(ring_);
     return nullptr;
   } catch (const MpiFailure& failure) {
+    return failed(call, failure);
+  } catch (const MeetFailure& failure) {
     return failed(call, failure);
   } catch (const Error& error) {
     die(error.what());
@@ -226,6 +271,7 @@ void MpiEngine::close() {
   const bool idle = done_.wait_for(lock, patience, [this] { return !worker_runs_ && !busy_; });
   if (idle) {
     lock.unlock();
+    for (MPI_Comm& other : others_) check_mpi(MPI_Comm_free(&other), site_, "MPI_Comm_free");
     MPI_Comm communicator = ring_.communicator;
     check_mpi(MPI_Comm_free(&communicator), site_, "MPI_Comm_free");
     return;
@@ -244,7 +290,9 @@ void MpiEngine::wait_for(MpiJob& job, std::chrono::milliseconds asked) {
   if (policy_ == OnFailure::kAbortJob && !explicit_limit) {
     done_.wait(lock, is_done);  // the watchdog sees to the time-out
   } else {
-    const auto limit = explicit_limit ? asked : timeout_;
+    auto limit = explicit_limit ? asked : timeout_;
+    // A meeting ends by itself and can name the rank that is missing: it goes first.
+    if (job.call_.meets && !explicit_limit) limit += std::chrono::seconds(1);
     const auto entered = Clock::now();
     // The group's own time-out is for one call: calls before this one in the queue have theirs.
     const auto deadline = [&] { return (explicit_limit || !busy_ ? entered : turn_started_) + limit; };

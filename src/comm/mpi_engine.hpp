@@ -2,6 +2,7 @@
 
 #include "comm/channel.hpp"
 #include "comm/group_impl.hpp"
+#include "comm/host_board.hpp"
 #include "comm/mpi_buffers.hpp"
 #include "runtime/session.hpp"
 
@@ -26,6 +27,9 @@ struct MpiCall {
   Purpose purpose = Purpose::kControl;
   std::int64_t bytes = 0;
   SourceLocation where;
+  Transport transport = Transport::kMpi;
+  /// Ranks meet in shared memory: no MPI is called, and waiting ends by itself, so that any thread may make the call.
+  bool meets = false;
   std::uint64_t number = 0;  ///< given when its turn is decided: equal on all ranks that make the same calls
 };
 
@@ -77,9 +81,23 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void count(const MpiCall& call) noexcept;
   [[nodiscard]] CallFacts facts(const MpiCall& call) const;
 
+  /// Numbers and counts a call that is made outside the queue. @throws CommError  the group is dead.
+  void begin_outside(MpiCall& call);
+
+  /// Bytes of a counted call that MPI takes further.
+  void carry_by_mpi(const MpiCall& call, std::int64_t bytes) noexcept;
+
+  /// Called when the group dies, so that the ranks that wait for this one learn of it.
+  void on_death(std::function<void()> tell);
+
+  /// Another communicator of this group, freed with the first.
+  void also_free(MPI_Comm communicator);
+
   /// The error of a call that failed or ran out of time; the group is dead from then on.
   std::exception_ptr failed(const MpiCall& call, const MpiFailure& failure);
   std::exception_ptr failed(const MpiCall& call, const std::string& what);
+  /// Under kAbortJob a time-out ends the job here.
+  std::exception_ptr failed(const MpiCall& call, const MeetFailure& failure);
   std::exception_ptr timed_out(const MpiCall& call, std::chrono::milliseconds limit);
 
   /// Keeps `buffers` for ever: MPI may still write into them.
@@ -120,6 +138,8 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool stop_ = false;
   bool closed_ = false;
   std::string dead_;  // why, or empty
+  std::function<void()> tell_death_;
+  std::vector<MPI_Comm> others_;
   std::uint64_t calls_ = 0;
   Clock::time_point turn_started_;
   std::vector<at::Tensor> kept_;

@@ -2,13 +2,16 @@
 #include "comm/group_impl.hpp"
 #include "comm/mpi_backend.hpp"
 #include "comm/mpi_channel.hpp"
+#include "comm/mpi_host.hpp"
 #include "comm/nccl.hpp"
+#include "comm/shared_buffer.hpp"
 #include "runtime/mpi.hpp"
 #include "runtime/session.hpp"
 
 #include <accel/error.hpp>
 #include <accel/interop.hpp>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -18,11 +21,14 @@ namespace {
 
 class MpiGroup final : public GroupImpl {
  public:
-  /// `communicator` is ours from here on.
-  MpiGroup(MPI_Comm communicator, Process process, const GroupOptions& options)
+  /// `communicator` and what `host` holds are ours from here on.
+  MpiGroup(MPI_Comm communicator, Process process, MpiHost host, const GroupOptions& options)
       : GroupImpl(std::move(process), options),
-        channel_(std::make_shared<MpiChannel>(MpiEngine::make(communicator, site(), options, stats_))) {
+        host_(std::move(host)),
+        channel_(std::make_shared<MpiChannel>(MpiEngine::make(communicator, site(), options, stats_), host_.board)) {
     Session::get().set_exit_timeout(options.timeout);
+    if (host_.across != MPI_COMM_NULL) channel_->engine().also_free(host_.across);
+    if (host_.board) channel_->engine().on_death([board = host_.board] { board->give_up(); });
   }
 
   Channel* channel(c10::DeviceType type) override {
@@ -45,6 +51,16 @@ class MpiGroup final : public GroupImpl {
     return cpu_backend_;
   }
 
+  std::vector<std::shared_ptr<ReduceBuffer>> reduce_buffers(const std::vector<at::Tensor>& flats,
+                                                            const Group& group) override {
+    const auto on_cpu = [](const at::Tensor& flat) { return flat.device().is_cpu(); };
+    if (host_.board && !flats.empty() && std::all_of(flats.begin(), flats.end(), on_cpu)) {
+      auto buffers = shared_buffers(flats, group, host_, channel_->shared_engine(), helper_);
+      if (!buffers.empty()) return buffers;
+    }
+    return GroupImpl::reduce_buffers(flats, group);
+  }
+
   std::shared_ptr<GroupImpl> split(int color, int key) override {
     return derive("split", options_, [color, key](MPI_Comm parent) {
       MPI_Comm part = MPI_COMM_NULL;
@@ -65,16 +81,19 @@ class MpiGroup final : public GroupImpl {
     struct Made {
       MPI_Comm communicator = MPI_COMM_NULL;
       Process facts;
+      MpiHost host;
     };
     const auto made = std::make_shared<Made>();
     MpiCall call;
     call.name = name;
-    channel_->engine().call(call, false, [made, make](const Ring& ring) {
+    channel_->engine().call(call, false, [made, make, timeout = options.timeout](const Ring& ring) {
       made->communicator = make(ring.communicator);
-      if (made->communicator != MPI_COMM_NULL) made->facts = facts_of(made->communicator);
+      if (made->communicator == MPI_COMM_NULL) return;
+      made->facts = facts_of(made->communicator);
+      made->host = join_host(made->communicator, timeout);
     });
     if (made->communicator == MPI_COMM_NULL) return make_local_group(process_, options);
-    return std::make_shared<MpiGroup>(made->communicator, std::move(made->facts), options);
+    return std::make_shared<MpiGroup>(made->communicator, std::move(made->facts), std::move(made->host), options);
   }
 
   std::string from_rank_0(std::string text) {
@@ -88,7 +107,9 @@ class MpiGroup final : public GroupImpl {
     return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
   }
 
+  const MpiHost host_;
   const std::shared_ptr<MpiChannel> channel_;
+  const std::shared_ptr<ReduceHelper> helper_ = std::make_shared<ReduceHelper>();
   std::mutex mutex_;
   c10::intrusive_ptr<c10d::Backend> cpu_backend_;
   c10::intrusive_ptr<c10d::Backend> gpu_backend_;
@@ -100,7 +121,7 @@ std::shared_ptr<GroupImpl> group_over(MPI_Comm communicator, const GroupOptions&
   check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
   if (size == 1) return make_local_group(Session::get().process(), options);
   const MPI_Comm ours = duplicate_communicator(communicator);
-  return std::make_shared<MpiGroup>(ours, facts_of(ours), options);
+  return std::make_shared<MpiGroup>(ours, facts_of(ours), join_host(ours, options.timeout), options);
 }
 
 [[noreturn]] void refuse(const std::string& text) {

@@ -94,10 +94,9 @@ void Round::send(const Step& step, bool synchronous) {
   bucket.sent = true;
   if (step.unit->local_factor != 1.0) bucket.flat.mul_(step.unit->local_factor);
   const ReduceSpec spec{.op = step.unit->op, .factor = step.unit->factor, .purpose = Purpose::kGradient};
-  if (synchronous)
-    all_reduce(bucket.flat, spec, group_, where_);
-  else
-    works_.push_back(all_reduce_async(bucket.flat, spec, group_, where_));
+  if (synchronous) return bucket.buffer->run(spec, group_, where_);
+  bucket.buffer->start(spec, group_, where_);
+  under_way_.push_back(bucket.buffer.get());
 }
 
 void Round::fill_unreached() {
@@ -135,9 +134,9 @@ std::optional<std::string> Round::abandon(const std::string& reason) {
 std::optional<std::string> Round::complete(const std::string& failure) {
   const at::NoGradGuard no_grad;
   // In place where nothing is under way; else behind it in the queue, and all are waited for.
-  const bool synchronous = works_.empty() && steps_.size() - next_ == 1;
+  const bool synchronous = under_way_.empty() && steps_.size() - next_ == 1;
   for (; next_ < steps_.size(); ++next_) send(steps_[next_], synchronous);
-  for (Work& work : works_) work.wait();
+  for (ReduceBuffer* const buffer : under_way_) buffer->wait();
   const std::vector<std::uint8_t> agreed = agree(!failure.empty());
   if (agreed.front() != 0) {
     const auto texts = all_gather_text(failure, Purpose::kControl, group_, where_);

@@ -70,7 +70,7 @@ class Round {
   const Group& group_;
   SourceLocation where_;
   std::vector<Step> steps_;
-  std::vector<Work> works_;
+  std::vector<ReduceBuffer*> under_way_;
   std::size_t next_ = 0;
   bool closed_ = false;
   bool overlap_ = true;

@@ -85,13 +85,42 @@ void SyncUnit::lay_out() {
     const at::Tensor& sample = parameters_[planned.slots.front().parameter].tensor;
     FlatBucket& bucket = buckets_.emplace_back();
     bucket.flat = at::zeros({planned.numel}, sample.options().requires_grad(false).layout(c10::kStrided));
+    bucket.slots = planned.slots;
     for (const Bucket::Slot& slot : planned.slots) {
-      Parameter& parameter = parameters_[slot.parameter];
-      parameter.view = window_into(bucket.flat, slot, parameter.tensor.sizes());
-      parameter.bucket = buckets_.size() - 1;
+      parameters_[slot.parameter].bucket = buckets_.size() - 1;
       bucket.parameters.push_back(slot.parameter);
     }
+    make_views(bucket);
   }
+  placed_ = false;
+}
+
+void SyncUnit::make_views(const FlatBucket& bucket) {
+  for (const Bucket::Slot& slot : bucket.slots) {
+    Parameter& parameter = parameters_[slot.parameter];
+    parameter.view = window_into(bucket.flat, slot, parameter.tensor.sizes());
+  }
+}
+
+void SyncUnit::place(const Group& group) {
+  std::vector<at::Tensor> flats;
+  for (const FlatBucket& bucket : buckets_) flats.push_back(bucket.flat);
+  const auto buffers = reduce_buffers(flats, group);
+  for (std::size_t index = 0; index < buckets_.size(); ++index) {
+    FlatBucket& bucket = buckets_[index];
+    bucket.buffer = buffers[index];
+    if (bucket.buffer->flat().is_same(bucket.flat)) continue;
+    const at::Tensor left = std::exchange(bucket.flat, bucket.buffer->flat());
+    make_views(bucket);
+    // What was gathered in this window so far has moved along.
+    for (const Bucket::Slot& slot : bucket.slots) {
+      Parameter& parameter = parameters_[slot.parameter];
+      const at::Tensor& grad = parameter.tensor.grad();
+      if (grad.defined() && grad.has_storage() && grad.is_alias_of(left))
+        parameter.tensor.mutable_grad() = parameter.view;
+    }
+  }
+  placed_ = true;
 }
 
 std::string SyncUnit::description() const {

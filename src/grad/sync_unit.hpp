@@ -1,5 +1,6 @@
 #pragma once
 
+#include "comm/reduce_buffer.hpp"
 #include "device/libtorch_compat.hpp"
 #include "grad/bucket_layout.hpp"
 
@@ -46,6 +47,11 @@ class SyncUnit : public std::enable_shared_from_this<SyncUnit> {
 
   /// Lays the buckets out anew if a parameter was frozen or thawed since.
   void follow_requires_grad();
+
+  /// The buckets lie where the group reduces them fastest.
+  [[nodiscard]] bool placed() const { return placed_; }
+  /// Moves them there; wanted once after each layout. Collective, by all ranks if one of them wants it.
+  void place(const Group& group);
 
   /// Lays the buckets out anew in this order of parameters (see order_reached).
   void reorder(const std::vector<std::int64_t>& order);
@@ -97,6 +103,8 @@ class SyncUnit : public std::enable_shared_from_this<SyncUnit> {
   };
   struct FlatBucket {
     at::Tensor flat;
+    std::shared_ptr<ReduceBuffer> buffer;  ///< of flat; null until placed
+    std::vector<Bucket::Slot> slots;
     std::vector<std::size_t> parameters;
     std::size_t pending = 0;  ///< parameters not yet reached in this round
     bool sent = false;
@@ -106,6 +114,7 @@ class SyncUnit : public std::enable_shared_from_this<SyncUnit> {
   void attach(std::size_t index);
   void reached(std::size_t index);
   void lay_out();
+  void make_views(const FlatBucket& bucket);
   void sign();
   void move_into_view(Parameter& parameter) const;
   [[nodiscard]] const std::string& name_of(std::size_t index) const { return named_[index].name; }
@@ -117,6 +126,7 @@ class SyncUnit : public std::enable_shared_from_this<SyncUnit> {
   std::vector<std::size_t> order_;
   std::vector<FlatBucket> buckets_;
   std::vector<std::size_t> reached_order_;
+  bool placed_ = false;
   std::uint64_t signature_ = 0;
   std::uint64_t generation_ = 0;
   std::uint64_t rounds_ = 0;

@@ -63,7 +63,7 @@ std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targ
   std::uint64_t signature = targets.size();
   for (const TargetHeader& target : targets) signature = signature * 1099511628211ULL + target.signature;
   const auto numbers_of = [](const TargetHeader& target) {
-    return std::array{target.held, target.means, target.items, target.scaled};
+    return std::array{target.held, target.means, target.items, target.scaled, target.unplaced};
   };
   const auto first = numbers_of(targets.empty() ? TargetHeader() : targets.front());
   std::vector<std::int64_t> mine{static_cast<std::int64_t>(signature), 0};
@@ -90,13 +90,14 @@ std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targ
       total.means += *number++;
       total.items += *number++;
       total.scaled += *number++;
+      total.unplaced += *number++;
     }
   }
   return totals;
 }
 
 int announce_failure(const std::string& reason, const Group& group, const SourceLocation& where) {
-  gathered({0, 1, 0, 0, 0, 0}, group, where);  // as wide as a header, so that the others understand it
+  gathered({0, 1, 0, 0, 0, 0, 0}, group, where);  // as wide as a header, so that the others understand it
   const auto texts = all_gather_text(reason, Purpose::kControl, group, where);
   return static_cast<int>(std::count_if(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); }));
 }

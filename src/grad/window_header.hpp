@@ -17,6 +17,7 @@ struct TargetHeader {
   std::int64_t means = 0;       ///< those of them whose loss is a mean, not a sum over items
   std::int64_t items = 0;       ///< items of the others
   std::int64_t scaled = 0;      ///< 1: this rank divided its losses by a number of its own
+  std::int64_t unplaced = 0;    ///< 1: its buckets were laid out anew and want a place
 };
 
 /// The same, summed over ranks.
@@ -25,6 +26,7 @@ struct TargetTotals {
   std::int64_t means = 0;
   std::int64_t items = 0;
   std::int64_t scaled = 0;
+  std::int64_t unplaced = 0;
 
   [[nodiscard]] bool by_items() const { return held > means; }
   [[nodiscard]] bool empty() const { return held == 0 || (by_items() && items == 0); }

@@ -35,6 +35,15 @@ int usable_cores() {
   return affinity(set) ? std::max(1, CPU_COUNT(&set)) : online_cores();
 }
 
+ProcessorMask usable_processors() {
+  ProcessorMask mask{};
+  cpu_set_t set;
+  if (!affinity(set)) return mask;
+  for (std::size_t cpu = 0; cpu < std::min<std::size_t>(CPU_SETSIZE, mask.size() * 64); ++cpu)
+    if (CPU_ISSET(cpu, &set)) mask[cpu / 64] |= std::uint64_t{1} << (cpu % 64);
+  return mask;
+}
+
 int physical_cores() {
   cpu_set_t set;
   if (!affinity(set)) return online_cores();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -9,6 +10,10 @@ namespace accel::detail {
 
 /// Logical processors that this process may run on (its affinity mask).
 [[nodiscard]] int usable_cores();
+
+/// Those processors, a bit each; more than it has room for are left out.
+using ProcessorMask = std::array<std::uint64_t, 16>;
+[[nodiscard]] ProcessorMask usable_processors();
 
 /// Cores beneath them: hardware threads of one core count once. What mpirun calls a slot.
 [[nodiscard]] int physical_cores();

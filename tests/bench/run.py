@@ -24,7 +24,16 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CU
                "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 OVERHEAD_CEILING_US = 5.0
-MLP_FLOORS = {"n1": 6.0, "n4": 5.0}
+MLP_FLOORS = {"n1": 7.0, "n4": 5.5}
+TRANSFORMER_FLOOR = 0.97
+# In KiB: gradients of one bucket, two ranks.
+BUCKETS = {20: "20KB", 1024: "1MB", 25600: "25MB", 65536: "64MB"}
+BUCKET_MPI_FLOORS = {20: 4.0, 25600: 4.0, 65536: 5.0}
+BUCKET_GLOO_FLOORS = {25600: 15.0}
+BUCKET_MEMORY_FLOORS = {25600: 0.65}
+# Four ranks share two cores or have four: no size may lose to the path through MPI.
+CROWD = {4: "4KB", 64: "64KB", 1024: "1MB", 4096: "4MB", 25600: "25MB", 65536: "64MB"}
+CROWD_FLOOR = 0.95
 MPI_FLOORS = {1: 0.95, 4: 0.95, 25: 0.95, 64: 1.5}
 GLOO_FLOORS = {25: 4.0}
 
@@ -62,6 +71,7 @@ class Bench:
     def __init__(self, args):
         self.programs = dict(program.split("=", 1) for program in args.program)
         self.two_ranks = [*args.mpirun, "-n", "2"]
+        self.four_ranks = [*args.mpirun, "-n", "4"]
         # One that is being installed has its Python already; the stamp is written last.
         folder = args.peers or default_peers()
         self.python = folder / "bin" / "python" if args.peers or (folder / ".accel-complete").exists() else None
@@ -127,6 +137,50 @@ class Bench:
             value, peer = statistics.median(ours[size]), statistics.median(gloo[size])
             self.add(f"all_reduce_{size}MB_vs_gloo", value, "ms", "gloo", peer, peer / value, GLOO_FLOORS.get(size))
 
+    def buckets(self, launch, sizes):
+        found = {size: [] for size in sizes}
+        for _ in range(self.runs):
+            for line in json_lines([*launch, self.programs["grad_reduce_bench"], *map(str, sizes)]):
+                found[line["kib"]].append(line)
+        return found
+
+    def grad_reduce(self):
+        found = self.buckets(self.two_ranks, BUCKETS)
+        gloo = {25: []}
+        for _ in range(self.runs if self.python is not None else 0):
+            for line in self.two_python_ranks("gloo_all_reduce.py", *gloo):
+                gloo[line["mib"]].append(line["ms"])
+
+        def row(size, peer, name, key, floors):
+            value = statistics.median(line["shared_ms"] for line in found[size])
+            ratio = statistics.median(line[key] / line["shared_ms"] for line in found[size])
+            self.add(f"grad_reduce_{BUCKETS[size]}_vs_{name}", value, "ms", peer,
+                     statistics.median(line[key] for line in found[size]), ratio, floors.get(size))
+
+        for size in BUCKETS:
+            row(size, "MPI_Allreduce", "mpi", "mpi_ms", BUCKET_MPI_FLOORS)
+        if self.python is not None:
+            value = statistics.median(line["shared_ms"] for line in found[25600])
+            peer = statistics.median(gloo[25])
+            self.add("grad_reduce_25MB_vs_gloo", value, "ms", "gloo", peer, peer / value, BUCKET_GLOO_FLOORS[25600])
+        row(25600, "memory", "memory", "memory_ms", BUCKET_MEMORY_FLOORS)
+
+    def crowd(self):
+        found = self.buckets(self.four_ranks, CROWD)
+        for size, name in CROWD.items():
+            value = statistics.median(line["shared_ms"] for line in found[size])
+            ratio = statistics.median(line["path_ms"] / line["shared_ms"] for line in found[size])
+            self.add(f"grad_reduce_4ranks_{name}_vs_path", value, "ms", "accel through MPI",
+                     statistics.median(line["path_ms"] for line in found[size]), ratio, CROWD_FLOOR)
+
+    def transformer(self):
+        ours, bare = [], []
+        for _ in range(self.runs):
+            bare.append(json_lines([self.programs["accel_bench"], "transformer", "0"])[0]["ms"])
+            ours.append(json_lines([*self.two_ranks, self.programs["accel_bench"], "transformer", "1"])[0]["ms"])
+        value, peer = statistics.median(ours), statistics.median(bare)
+        self.add("transformer_2ranks_n1_vs_bare", value, "ms", "bare, one rank", peer, peer / value, TRANSFORMER_FLOOR)
+
     def memory(self):
         # The peak of resident memory above that of the prepared model (case 106): gradients that stay local until the
         # window closes lie in the buckets that are sent then, so waiting should cost no memory.
@@ -145,7 +199,8 @@ def default_peers():
 
 def main():
     parts = {"step_overhead": Bench.step_overhead, "mlp": Bench.mlp, "all_reduce": Bench.all_reduce,
-             "memory": Bench.memory}
+             "memory": Bench.memory, "grad_reduce": Bench.grad_reduce, "crowd": Bench.crowd,
+             "transformer": Bench.transformer}
     parser = argparse.ArgumentParser(description="Runs the benchmarks and checks their floors.")
     parser.add_argument("--program", action="append", default=[], metavar="NAME=FILE", help="a benchmark program")
     parser.add_argument("--peers", type=Path, help="a virtual environment other than that of `make peers`")

@@ -3,6 +3,7 @@
 
 #include "comm/ops.hpp"
 #include "runtime/mpi.hpp"
+#include "runtime/shared_memory.hpp"
 
 #include <accel/collectives.hpp>
 
@@ -78,19 +79,28 @@ using namespace accel;
 
 namespace {
 
+bool by_mpi() {
+  return accel::detail::shared_memory_mode() == accel::detail::SharedMemoryMode::kOff;
+}
+
 // What `call` adds to one counter of MPI and to one cell of comm_stats.
 template <class Call>
 void check_bytes(std::atomic<std::uint64_t>& counter, Operation operation, std::uint64_t expected, Call call) {
   const CommStats before = world().comm_stats();
   const std::uint64_t mpi_before = counter;
   call();
-  CHECK((world().comm_stats() - before).of(operation, Purpose::kUser).bytes == expected);
-  CHECK(counter - mpi_before == expected);
+  const CommStats since = world().comm_stats() - before;
+  CHECK(since.of(operation, Purpose::kUser).bytes == expected);
+  CHECK(since.of(Transport::kMpi, Purpose::kUser).bytes == counter - mpi_before);
+  CHECK(since.of(Transport::kShared, Purpose::kUser).bytes == expected - (counter - mpi_before));
+  // Point-to-point is MPI's in any case.
+  const bool to_mpi = by_mpi() || operation == Operation::kSend || operation == Operation::kReceive;
+  CHECK(counter - mpi_before == (to_mpi ? expected : 0));
 }
 
 }  // namespace
 
-TEST_CASE("bytes in comm_stats are the bytes that MPI is given") {
+TEST_CASE("bytes in comm_stats are the bytes that MPI is given, and those that it is not") {
   const auto size = static_cast<std::uint64_t>(world().size());
   const int rank = world().rank();
   at::Tensor large = at::ones({3'000'001});
@@ -116,8 +126,8 @@ TEST_CASE("16-bit sums put half the bytes of float32 on the wire") {
   const std::uint64_t reduced_before = reduced;
   at::Tensor half = at::ones({100'000}, at::kHalf);
   check_bytes(exchanged, Operation::kAllReduce, 200'000, [&] { all_reduce(half); });
-  CHECK(exchanged - exchanged_before == 200'000);
-  CHECK(gathered - gathered_before == 200'000 / static_cast<std::uint64_t>(world().size()));
+  CHECK(exchanged - exchanged_before == (by_mpi() ? 200'000 : 0));
+  CHECK(gathered - gathered_before == (by_mpi() ? 200'000 / static_cast<std::uint64_t>(world().size()) : 0));
   CHECK(reduced == reduced_before);
 }
 

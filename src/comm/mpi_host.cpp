@@ -1,0 +1,165 @@
+#include "comm/mpi_host.hpp"
+
+#include "core/log.hpp"
+#include "runtime/host.hpp"
+#include "runtime/session.hpp"
+
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+namespace accel::detail {
+namespace {
+
+/// A text of fixed size, for MPI.
+using Words = std::array<char, 256>;
+
+Words words_of(const std::string& text) {
+  Words words{};
+  std::strncpy(words.data(), text.c_str(), words.size() - 1);
+  return words;
+}
+
+/// What a rank tells those of its host.
+struct Card {
+  int rank = 0;
+  int process = 0;
+  ProcessorMask processors{};
+};
+
+/// The communicator of this host's ranks, freed when the board is there.
+class HostCommunicator {
+ public:
+  HostCommunicator(MPI_Comm all, int rank) {
+    check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &communicator_),
+              "MPI_Comm_split_type");
+    return_errors(communicator_);
+  }
+  ~HostCommunicator() { MPI_Comm_free(&communicator_); }
+  HostCommunicator(const HostCommunicator&) = delete;
+  HostCommunicator& operator=(const HostCommunicator&) = delete;
+  [[nodiscard]] MPI_Comm get() const { return communicator_; }
+
+ private:
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+};
+
+std::vector<Card> exchange_cards(MPI_Comm host, int rank, int local_size) {
+  std::vector<Card> cards(static_cast<std::size_t>(local_size));
+  const Card mine{rank, static_cast<int>(::getpid()), usable_processors()};
+  check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(), sizeof(Card), MPI_BYTE, host), "MPI_Allgather");
+  return cards;
+}
+
+// Ranks that are bound to cores of their own have room, however few cores each of them sees.
+bool is_crowded(const std::vector<Card>& cards) {
+  ProcessorMask together{};
+  for (const Card& card : cards)
+    for (std::size_t word = 0; word < together.size(); ++word) together[word] |= card.processors[word];
+  int processors = 0;
+  for (const std::uint64_t word : together) processors += std::popcount(word);
+  const auto on_host = std::max(static_cast<int>(cards.size()), Session::get().process().local_size);
+  return processors > 0 && (static_cast<int>(cards.size()) > processors ||
+                            on_host > std::max(processors, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+}
+
+/// One segment for all ranks of the host, made by the first. `problem` is set where it cannot be had here.
+SharedSegment share_segment(MPI_Comm host, int local_rank, std::size_t bytes, std::string& problem) {
+  // A path of another process namespace might lead to another file: the mark tells.
+  struct Invitation {
+    Words path{};
+    std::uint64_t mark = 0;
+  } invitation;
+  SharedSegment segment;
+  std::uint64_t* mark = nullptr;
+  try {
+    if (local_rank == 0) {
+      segment = SharedSegment::create(bytes, shared_memory_mode());
+      mark = reinterpret_cast<std::uint64_t*>(segment.data());
+      *mark = invitation.mark =
+          static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
+          (static_cast<std::uint64_t>(::getpid()) << 40) ^ reinterpret_cast<std::uintptr_t>(segment.data());
+      invitation.path = words_of(segment.path());
+    }
+  } catch (const std::runtime_error& error) {
+    problem = error.what();
+  }
+  check_mpi(MPI_Bcast(&invitation, sizeof(invitation), MPI_BYTE, 0, host), "MPI_Bcast");
+  if (local_rank == 0 || invitation.path[0] == 0) return segment;
+  try {
+    segment = SharedSegment::open(invitation.path.data(), bytes);
+    if (*reinterpret_cast<const std::uint64_t*>(segment.data()) != invitation.mark)
+      throw std::runtime_error("what another rank of this host shares is not seen here (process namespaces?)");
+  } catch (const std::runtime_error& error) {
+    problem = error.what();
+  }
+  return segment;
+}
+
+/// All ranks learn whether any has a problem; rank 0 says which, once.
+bool all_agree(MPI_Comm communicator, int rank, const std::string& problem) {
+  int problems = problem.empty() ? 0 : 1;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &problems, 1, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
+  if (problems == 0) return true;
+  int size = 0;
+  check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
+  std::vector<Words> texts(static_cast<std::size_t>(size));
+  const Words mine = words_of(problem);
+  check_mpi(MPI_Allgather(mine.data(), sizeof(Words), MPI_BYTE, texts.data(), sizeof(Words), MPI_BYTE, communicator),
+            "MPI_Allgather");
+  const auto first = std::find_if(texts.begin(), texts.end(), [](const Words& text) { return text[0] != 0; });
+  if (rank == 0)
+    log_once(
+        "shared memory", LogLevel::kWarning, {rank, size}, "shared memory",
+        cat("gradients go through MPI, which is slower on one host: rank ", first - texts.begin(), ": ", first->data(),
+            "; see `accel env`, or set ACCEL_SHARED_MEMORY=0 to do without and without this notice"));
+  return false;
+}
+
+}  // namespace
+
+MpiHost join_host(MPI_Comm communicator, std::chrono::milliseconds timeout) {
+  int rank = 0;
+  int size = 1;
+  check_mpi(MPI_Comm_rank(communicator, &rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
+  const HostCommunicator host(communicator, rank);
+  HostRanks ranks{.group_size = size, .timeout = timeout};
+  int local_size = 1;
+  check_mpi(MPI_Comm_rank(host.get(), &ranks.local_rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(host.get(), &local_size), "MPI_Comm_size");
+  // Everybody's wishes and sizes in one go: off anywhere is off everywhere.
+  std::array<int, 3> most{shared_memory_mode() == SharedMemoryMode::kOff ? 1 : 0, local_size, -local_size};
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, most.data(), 3, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
+  if (most[0] != 0 || most[1] == 1) return {};
+
+  const std::vector<Card> cards = exchange_cards(host.get(), rank, local_size);
+  for (const Card& card : cards) {
+    ranks.ranks.push_back(card.rank);
+    ranks.processes.push_back(card.process);
+  }
+  ranks.crowded = is_crowded(cards);
+  std::string problem;
+  const auto segment = std::make_shared<SharedSegment>(
+      share_segment(host.get(), ranks.local_rank, kCacheLine + HostBoard::bytes(local_size), problem));
+  if (!all_agree(communicator, rank, problem)) return {};
+  segment->close_door();
+
+  MpiHost joined{.slices = -most[2]};
+  const int local_rank = ranks.local_rank;
+  joined.board = std::make_shared<HostBoard>(segment->data() + kCacheLine, std::move(ranks), segment);
+  if (local_size < size) {
+    check_mpi(
+        MPI_Comm_split(communicator, local_rank < joined.slices ? local_rank : MPI_UNDEFINED, rank, &joined.across),
+        "MPI_Comm_split");
+    if (joined.across != MPI_COMM_NULL) return_errors(joined.across);
+  }
+  return joined;
+}
+
+}  // namespace accel::detail
