@@ -58,8 +58,9 @@ std::uint64_t SharedReduction::begin(const ReduceSpec& spec, bool wake) {
 void SharedReduction::help(std::uint64_t generation, bool busy) {
   const auto may_help = [&] { return marks_.finished(generation, pieces_) || marks_.all_arrived(generation); };
   board_->wait(marks_, generation, may_help, busy);
-  while (const auto piece = marks_.claim(generation, pieces_)) {
-    const std::int64_t first = static_cast<std::int64_t>(*piece) * piece_;
+  while (const auto claimed = marks_.claim(generation, pieces_)) {
+    // From the end: what backward wrote last is in cache still.
+    const std::int64_t first = static_cast<std::int64_t>(pieces_ - 1 - *claimed) * piece_;
     const std::vector<std::byte*> buffers = at(first);
     combine(buffers, buffers, std::min(piece_, numel_ - first), reduction_, board_->ranks().group_size);
     marks_.piece_done(generation, pieces_);
