@@ -20,6 +20,7 @@ struct CommandLine {
 /// Each adds its subcommand and options to `app`.
 void add_launch(CLI::App& app, CommandLine& line);
 void add_env(CLI::App& app, CommandLine& line);
+void add_bench(CLI::App& app, CommandLine& line);
 void add_rank(CLI::App& app, CommandLine& line);
 
 /// One line on stderr: `accel launch: text`.

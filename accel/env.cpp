@@ -6,6 +6,7 @@
 #include "runtime/host.hpp"
 #include "runtime/launcher.hpp"
 #include "runtime/session.hpp"
+#include "runtime/shared_memory.hpp"
 
 #include <accel/version.hpp>
 
@@ -58,7 +59,8 @@ void print_gpus() {
 }
 
 void print_variables() {
-  for (const char* name : {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "ACCEL_LOG", "ACCEL_EXIT_TIMEOUT"})
+  for (const char* name : {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "ACCEL_LOG", "ACCEL_EXIT_TIMEOUT",
+                           "ACCEL_SHARED_MEMORY", "ACCEL_SHARED_MEMORY_LIMIT", "ACCEL_STAGE_LIMITS"})
     print(name, detail::env_text(name).value_or("not set"));
   bool launched = false;
   for (const char* name : detail::launcher_variables()) {
@@ -81,6 +83,7 @@ int print_environment() {
   print("host", detail::host_name());
   print("cores", cat(detail::usable_cores(), " usable processors on ", detail::physical_cores(), " cores"));
   print("memory", cat(detail::memory_bytes() >> 20, " MiB"));
+  print("shared memory", detail::describe_shared_memory());
   print_gpus();
   print_variables();
   return 0;

@@ -1,6 +1,7 @@
 // accel launch: starts the ranks with the mpirun flags this host needs, passes signals to them, ends the job as soon as
 // one rank fails, and says which.
 
+#include "accel/launch.hpp"
 #include "accel/child.hpp"
 #include "accel/commands.hpp"
 #include "accel/launch_plan.hpp"
@@ -279,6 +280,8 @@ class Launch {
   int passed_on_ = 0;  // the first signal that ends programs
 };
 
+}  // namespace
+
 int launch(const LaunchOptions& options, bool dry_run) {
   const Machine machine = this_machine();
   if (dry_run) {
@@ -293,8 +296,6 @@ int launch(const LaunchOptions& options, bool dry_run) {
   }
   return Launch(options, machine).run();
 }
-
-}  // namespace
 
 void add_launch(CLI::App& app, CommandLine& line) {
   struct Words {

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   accel::tool::CommandLine line;
   accel::tool::add_launch(app, line);
   accel::tool::add_env(app, line);
+  accel::tool::add_bench(app, line);
   accel::tool::add_rank(app, line);
   const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
   line.has_dashes = dashes != argv + argc;

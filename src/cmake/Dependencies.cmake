@@ -18,6 +18,7 @@ if(ACCEL_WITH_MPI)
   endif()
 endif()
 find_package(Boost 1.74 REQUIRED)
+find_package(nlohmann_json 3.9 REQUIRED)
 
 # The digits that examples and tests train on; `make setup` downloads them. The programs say so if they are not there.
 accel_find_deps(accel_deps)

@@ -2,6 +2,7 @@
 
 #include "comm/combine.hpp"
 #include "comm/mark_set.hpp"
+#include "comm/stage_limits.hpp"
 #include "core/message.hpp"
 #include "runtime/shared_memory.hpp"
 
@@ -33,6 +34,7 @@ struct HostRanks {
   int local_rank = 0;
   int group_size = 1;
   std::vector<int> processes{};  ///< their process ids, where known: a rank that died is noticed
+  StageLimits limits{};          ///< of what goes by way of the stage
   bool crowded = false;          ///< more ranks than cores
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< longest wait for a rank
 

@@ -1,7 +1,6 @@
 #include "comm/mpi_channel.hpp"
 
 #include "comm/mpi_transfer.hpp"
-#include "comm/stage_limit.hpp"
 
 #include <algorithm>
 
@@ -31,7 +30,7 @@ Channel::Pending complete(Channel::Pending pending, const CallOptions& call) {
 }  // namespace
 
 bool MpiChannel::staged(Operation operation, std::int64_t bytes) const {
-  return board_ && bytes <= stage_limit(operation, board_->ranks());
+  return board_ && bytes <= board_->ranks().limits.of(operation);
 }
 
 // The bodies hold their tensors: a worker may still be in the call when the caller has left it with a TimeoutError.

@@ -144,6 +144,9 @@ MpiHost join_host(MPI_Comm communicator, std::chrono::milliseconds timeout) {
     ranks.processes.push_back(card.process);
   }
   ranks.crowded = is_crowded(cards);
+  // The first rank's, so that all go the same way.
+  if (ranks.local_rank == 0) ranks.limits = read_stage_limits(host_name(), local_size);
+  check_mpi(MPI_Bcast(&ranks.limits, sizeof(StageLimits), MPI_BYTE, 0, host.get()), "MPI_Bcast");
   std::string problem;
   const auto segment = std::make_shared<SharedSegment>(
       share_segment(host.get(), ranks.local_rank, kCacheLine + HostBoard::bytes(local_size), problem));

@@ -34,7 +34,8 @@ SharedReduction::SharedReduction(std::shared_ptr<HostBoard> board, std::vector<s
   reduction_.dtype = dtype;
   const std::size_t bytes = static_cast<std::size_t>(numel) * itemsize_;
   if (slices_ > 0) {
-    piece_ = whole_lines(bytes / static_cast<std::size_t>(slices_) + 1, itemsize_);
+    const auto parts = static_cast<std::size_t>(slices_);
+    piece_ = whole_lines((bytes + parts - 1) / parts, itemsize_);
     pieces_ = static_cast<std::uint32_t>(slices_);
   } else {
     piece_ = whole_lines(std::clamp(bytes / (kPiecesOfRank * data_.size()), kSmallestPiece, kLargestPiece), itemsize_);
