@@ -99,10 +99,13 @@ def check_internal(path, layer):
 # The programs of the accel tool start at once because they see no torch (its version header holds macros alone);
 # accel-probe is the one that does.
 def check_tool(path):
+    probe = path.name.startswith("probe")
     for kind, name in includes(path):
+        if probe:
+            continue
         if kind == '"' and name.split("/")[0] in set(BELOW) - NO_TORCH:
             yield f'"{name}": the tool may include core and runtime'
-        elif TORCH.match(name) and name != "torch/version.h" and not path.name.startswith("probe"):
+        elif TORCH.match(name) and name != "torch/version.h":
             yield f"<{name}>: the tool links no torch; accel-probe (accel/probe*) does"
 
 
