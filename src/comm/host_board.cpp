@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -53,17 +54,7 @@ HostBoard::HostBoard(std::byte* memory, HostRanks ranks, std::shared_ptr<const v
       header_(reinterpret_cast<Header*>(memory)),
       marks_(memory + sizeof(Header), ranks_.size(), ranks_.local_rank),
       stages_(memory + sizeof(Header) + up_to_line(MarkSet::bytes(ranks_.size()))),
-      stage_bytes_(stage_bytes_of(ranks_.size())) {
-  for (const int process : ranks_.processes) {
-    const bool another = process > 0 && process != ::getpid();
-    watched_.push_back(another ? static_cast<int>(::syscall(SYS_pidfd_open, process, 0)) : -1);
-  }
-}
-
-HostBoard::~HostBoard() {
-  for (const int process : watched_)
-    if (process >= 0) ::close(process);
-}
+      stage_bytes_(stage_bytes_of(ranks_.size())) {}
 
 std::byte* HostBoard::stage(int local_rank) const {
   return stages_ + (size_of(turn_) * size_of(ranks_.size() + 1) + size_of(local_rank)) * stage_bytes_;
@@ -184,9 +175,16 @@ std::string HostBoard::name_of(int local_rank) const {
   return name;
 }
 
+// Asked for when it is needed: kept open, such descriptors would be as many as ranks times groups.
 bool HostBoard::has_ended(int local_rank) const {
-  pollfd query{watched_[size_of(local_rank)], POLLIN, 0};
-  return query.fd >= 0 && ::poll(&query, 1, 0) == 1;
+  const int process = ranks_.processes[size_of(local_rank)];
+  if (process <= 0 || local_rank == ranks_.local_rank) return false;
+  const int descriptor = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+  if (descriptor < 0) return errno == ESRCH;
+  pollfd query{descriptor, POLLIN, 0};
+  const bool ended = ::poll(&query, 1, 0) == 1;  // readable once it has ended, reaped or not
+  ::close(descriptor);
+  return ended;
 }
 
 std::optional<MeetFailure> HostBoard::look_around(const MarkSet& marks, std::uint64_t generation,

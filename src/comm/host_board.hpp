@@ -33,7 +33,7 @@ struct HostRanks {
   std::vector<int> ranks{};  ///< in the group, in order: local rank i is rank ranks[i]
   int local_rank = 0;
   int group_size = 1;
-  std::vector<int> processes{};  ///< their process ids, where known: a rank that died is noticed
+  std::vector<int> processes{};  ///< their process ids; 0 where another namespace counts them
   StageLimits limits{};          ///< of what goes by way of the stage
   bool crowded = false;          ///< more ranks than cores
   std::chrono::milliseconds timeout{std::chrono::minutes(30)};  ///< longest wait for a rank
@@ -58,7 +58,7 @@ class HostBoard {
 
   /// `memory`: zeros at first, on a cache line, the same for all ranks; stays as long as `keep` does.
   HostBoard(std::byte* memory, HostRanks ranks, std::shared_ptr<const void> keep);
-  ~HostBoard();
+  ~HostBoard() = default;
   HostBoard(const HostBoard&) = delete;
   HostBoard& operator=(const HostBoard&) = delete;
 
@@ -111,7 +111,6 @@ class HostBoard {
   const std::size_t stage_bytes_;  // of one rank in one stage
   std::uint64_t generation_ = 0;
   int turn_ = 0;
-  std::vector<int> watched_;  // pidfds of local ranks; -1: not watched
 };
 
 }  // namespace accel::detail

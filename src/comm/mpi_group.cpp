@@ -28,7 +28,11 @@ class MpiGroup final : public GroupImpl {
         channel_(std::make_shared<MpiChannel>(MpiEngine::make(communicator, site(), options, stats_), host_.board)) {
     Session::get().set_exit_timeout(options.timeout);
     if (host_.across != MPI_COMM_NULL) channel_->engine().also_free(host_.across);
-    if (host_.board) channel_->engine().on_death([board = host_.board] { board->give_up(); });
+    // Weak: the engine lives until the session closes, and the memory need not.
+    if (host_.board)
+      channel_->engine().on_death([weak = std::weak_ptr(host_.board)] {
+        if (const auto board = weak.lock()) board->give_up();
+      });
   }
 
   Channel* channel(c10::DeviceType type) override {

@@ -4,6 +4,7 @@
 #include "runtime/host.hpp"
 #include "runtime/session.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
@@ -29,6 +30,7 @@ Words words_of(const std::string& text) {
 struct Card {
   int rank = 0;
   int process = 0;
+  std::uint64_t process_namespace = 0;
   ProcessorMask processors{};
 };
 
@@ -49,9 +51,15 @@ class HostCommunicator {
   MPI_Comm communicator_ = MPI_COMM_NULL;
 };
 
+// Numbers of processes mean the same only within one.
+std::uint64_t process_namespace() {
+  struct stat status {};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
 std::vector<Card> exchange_cards(MPI_Comm host, int rank, int local_size) {
   std::vector<Card> cards(static_cast<std::size_t>(local_size));
-  const Card mine{rank, static_cast<int>(::getpid()), usable_processors()};
+  const Card mine{rank, static_cast<int>(::getpid()), process_namespace(), usable_processors()};
   check_mpi(MPI_Allgather(&mine, sizeof(Card), MPI_BYTE, cards.data(), sizeof(Card), MPI_BYTE, host), "MPI_Allgather");
   return cards;
 }
@@ -141,7 +149,8 @@ MpiHost join_host(MPI_Comm communicator, std::chrono::milliseconds timeout) {
   const std::vector<Card> cards = exchange_cards(host.get(), rank, local_size);
   for (const Card& card : cards) {
     ranks.ranks.push_back(card.rank);
-    ranks.processes.push_back(card.process);
+    const bool known = card.process_namespace != 0 && card.process_namespace == process_namespace();
+    ranks.processes.push_back(known ? card.process : 0);
   }
   ranks.crowded = is_crowded(cards);
   // The first rank's, so that all go the same way.

@@ -62,6 +62,18 @@ void remove_left_behind() {
   }
 }
 
+int make_file(std::string& path) {
+  static std::atomic<int> made{0};
+  // A dead process of the same number may have left some of these names.
+  for (int tries = 0; tries < 1000; ++tries) {
+    path = cat(kFolder, '/', kPrefix, ::getpid(), '.', made.fetch_add(1));
+    const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (descriptor >= 0) return descriptor;
+    if (errno != EEXIST) break;
+  }
+  fail(cat("cannot make ", path));
+}
+
 }  // namespace
 
 SharedMemoryMode shared_memory_mode() {
@@ -98,11 +110,8 @@ SharedSegment SharedSegment::create(std::size_t bytes, SharedMemoryMode mode) {
     if (mode == SharedMemoryMode::kAnonymous) fail("memfd_create");
   }
   remove_left_behind();
-  static std::atomic<int> made{0};
-  const std::string path = cat(kFolder, '/', kPrefix, ::getpid(), '.', made.fetch_add(1));
-  Descriptor file(::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
-  if (file.get() < 0) fail(cat("cannot make ", path));
-  segment.path_ = segment.unlink_ = path;
+  const Descriptor file(make_file(segment.path_));
+  segment.unlink_ = segment.path_;
   // Reserved now: a full /dev/shm is an error here and a SIGBUS at the first touch later.
   errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   if (errno != 0) fail(cat("cannot reserve ", grouped(static_cast<std::int64_t>(bytes)), " bytes in ", kFolder));

@@ -211,6 +211,20 @@ TEST_CASE("preparing and forgetting two hundred times leaves nothing behind") {
   CHECK(files_in_dev_shm() == 0);
 }
 
+TEST_CASE("an accelerator that is gone has unmapped what it shared") {
+  const int before = mappings();
+  for (int time = 0; time < 30; ++time) {
+    Accelerator accelerator;
+    Probe probe;
+    accelerator.prepare(probe);
+    const auto guard = accelerator.accumulate(probe, {.last = true});
+    accelerator.backward(probe->loss({mine()}));
+    CHECK(gradient_of(probe->w) == mean_of_ranks());
+  }
+  barrier();
+  CHECK(mappings() <= before + 2 * ranks() + 2);
+}
+
 TEST_CASE("many steps of a model with many buckets train as one rank on all batches would") {
   Accelerator accelerator({.first_bucket_bytes = 64, .bucket_bytes = 700});
   const auto train = [&](bool alone) {
