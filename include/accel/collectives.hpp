@@ -56,8 +56,8 @@ struct ACCEL_API CommStats {
 };
 
 /// How a group behaves when peers are slow or gone. Under kAbortJob a call that outlives the time-out ends the job.
-/// Under kThrow it is left with a TimeoutError, for which synchronous calls run on the group's worker thread (6-7 us
-/// more); where MPI allows no worker, a call first waits for its peers and blocks once they have come.
+/// Under kThrow it is left with a TimeoutError. Calls that go by MPI run on the group's worker thread for it (6-7 us
+/// more); where MPI allows no worker, such a call first waits for its peers and blocks once they have come.
 struct GroupOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< longest wait for peers in one call
   OnFailure on_failure = OnFailure::kDefault;
