@@ -116,7 +116,8 @@ int measure_stage(bool save) {
   const MpiHost host = join_host(communicator, std::chrono::minutes(5));
   if (!host.board) {
     if (process.rank == 0)
-      std::printf("these ranks share no memory, so there is nothing to choose: %s\n", describe_shared_memory().c_str());
+      std::printf("these ranks share no memory, so there is nothing to choose (one process: %s)\n",
+                  describe_shared_memory().c_str());
     return 0;
   }
   const StageLimits limits = Probe(host, {communicator, process.rank, process.size}).run();
@@ -143,5 +144,7 @@ int main(int argc, char** argv) {
     accel::job_abort(1, error.what());
   } catch (const accel::detail::MpiFailure& failure) {
     accel::job_abort(1, failure.call);
+  } catch (const accel::detail::MeetFailure& failure) {
+    accel::job_abort(1, failure.text);
   }
 }

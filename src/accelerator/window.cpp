@@ -223,9 +223,10 @@ std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targ
                             targets[at].model->name, " on all ranks; pass .items on every rank or on none"));
   exchange_orders(targets);
   // Laying out is each rank's own affair, placing is collective: where one wants it, all do it.
+  std::set<const SyncUnit*> placed;  // models may share units
   for (std::size_t at = 0; at < targets.size(); ++at)
     for (const auto& unit : targets[at].model->units)
-      if (totals[at].unplaced > 0 || !unit->placed()) unit->place(group());
+      if ((totals[at].unplaced > 0 || !unit->placed()) && placed.insert(unit.get()).second) unit->place(group());
   return totals;
 }
 

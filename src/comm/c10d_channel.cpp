@@ -77,7 +77,7 @@ class C10dChannel final : public Channel {
       : backend_(std::move(backend)), site_(site), stats_(std::move(stats)), timeout_(timeout) {
     const std::string name = backend_->getBackendName();
     scales_itself_ = name == "nccl" || name == "accel-mpi";
-    transport_ = name == "nccl" ? Transport::kNccl : name == "accel-mpi" ? Transport::kMpi : Transport::kOther;
+    transport_ = name == "nccl" ? Transport::kNccl : Transport::kOther;
   }
 
   Pending all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const CallOptions& call) override {

@@ -209,6 +209,14 @@ void with_type(c10::ScalarType dtype, Function function) {
 
 }  // namespace
 
+bool can_combine(c10::ScalarType dtype) {
+  using c10::ScalarType;
+  constexpr std::array kAll{ScalarType::Double, ScalarType::Float, ScalarType::Half,  ScalarType::BFloat16,
+                            ScalarType::Long,   ScalarType::Int,   ScalarType::Short, ScalarType::Char,
+                            ScalarType::Byte,   ScalarType::Bool};
+  return std::find(kAll.begin(), kAll.end(), dtype) != kAll.end();
+}
+
 c10::ScalarType accumulator_of(c10::ScalarType dtype) {
   return is_half(dtype) ? c10::ScalarType::Float : dtype;
 }

@@ -16,6 +16,9 @@ using Buffers = std::span<std::byte* const>;
 /// @param ranks    what kAvg divides by
 void combine(Buffers inputs, Buffers outputs, std::int64_t numel, const Reduction& reduction, int ranks);
 
+/// Whether there is a combination of elements of this dtype.
+[[nodiscard]] bool can_combine(c10::ScalarType dtype);
+
 /// The dtype in which elements are combined: float32 for 16-bit floats, else their own.
 c10::ScalarType accumulator_of(c10::ScalarType dtype);
 

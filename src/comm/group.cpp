@@ -7,6 +7,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace accel {
@@ -17,6 +18,7 @@ GroupImpl::GroupImpl(Process process, GroupOptions options) : process_(std::move
     throw UsageError(message(site(), "Group",
                              cat("expected GroupOptions::timeout above zero, found ", options_.timeout.count(),
                                  " ms; leave it out for 30 minutes")));
+  options_.timeout = std::min(options_.timeout, kLongestWait);
 }
 
 c10::Device control_device(const Group& group) {

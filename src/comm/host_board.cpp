@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -36,10 +37,39 @@ std::size_t size_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
+enum class Call { kBarrier, kAllReduce, kBroadcast, kAllGather, kReduceScatter };
+
+// What ranks must agree on, in one word: call, dtype, operation, root, and bytes as far as there is room for them.
+std::uint64_t purpose_of(Call call, int dtype, int op, int root, std::int64_t bytes) {
+  return static_cast<std::uint64_t>(call) | (static_cast<std::uint64_t>(dtype) & 63) << 3 |
+         (static_cast<std::uint64_t>(op) & 7) << 9 | (static_cast<std::uint64_t>(root) & 1023) << 12 |
+         static_cast<std::uint64_t>(bytes) << 22;
+}
+
+std::uint64_t purpose_of(Call call, const Reduction& reduction, std::int64_t bytes) {
+  return purpose_of(call, static_cast<int>(reduction.dtype), static_cast<int>(reduction.op), 0, bytes);
+}
+
+std::string words_of(std::uint64_t purpose) {
+  constexpr std::array<const char*, 5> kNames{"barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter"};
+  constexpr std::array<const char*, 5> kOps{"sum", "avg", "min", "max", "product"};
+  const auto call = static_cast<Call>(purpose & 7);
+  std::string words = kNames[std::min<std::size_t>(purpose & 7, kNames.size() - 1)];
+  if (call == Call::kBarrier) return words;
+  words += cat(" of ", grouped(static_cast<std::int64_t>(purpose >> 22)), " bytes");
+  if (call == Call::kBroadcast) words += cat(" from rank ", purpose >> 12 & 1023);
+  if (call == Call::kAllReduce || call == Call::kReduceScatter)
+    words += cat(" (", kOps[std::min<std::size_t>(purpose >> 9 & 7, kOps.size() - 1)], " of ",
+                 c10::toString(static_cast<c10::ScalarType>(purpose >> 3 & 63)), ")");
+  return words;
+}
+
 }  // namespace
 
 struct alignas(kCacheLine) HostBoard::Header {
   std::atomic<std::int32_t> gave_up;  // local rank + 1 of the first that did
+  std::atomic<std::int32_t> told;     // 1: `why` is written
+  std::array<char, 240> why;
 };
 
 std::size_t HostBoard::bytes(int local_size) {
@@ -70,29 +100,35 @@ std::vector<std::byte*> HostBoard::stages() const {
   return all;
 }
 
-void HostBoard::meet() {
+void HostBoard::meet(std::uint64_t what) {
   const std::uint64_t generation = ++generation_;
-  marks_.arrive(generation);
+  marks_.arrive(generation, true, what);
   wait(marks_, generation, [&] { return marks_.all_arrived(generation); });
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    if (const std::uint64_t theirs = marks_.purpose(rank, generation); theirs != what)
+      throw MeetFailure{MeetFailure::Kind::kOther,
+                        cat(name_of(rank), " made another call: ", words_of(theirs), " there, ", words_of(what),
+                            " here; make the same calls in the same order on all ranks")};
 }
 
 void HostBoard::barrier() {
   next_piece();
-  meet();
+  meet(purpose_of(Call::kBarrier, 0, 0, 0, 0));
 }
 
 void HostBoard::all_reduce(std::byte* data, std::int64_t numel, std::size_t itemsize, const Reduction& reduction) {
   const auto piece = static_cast<std::int64_t>(stage_bytes_ / itemsize);
+  const std::uint64_t what = purpose_of(Call::kAllReduce, reduction, numel * static_cast<std::int64_t>(itemsize));
   for (std::int64_t first = 0; first < numel; first += piece) {
     const std::int64_t count = std::min(piece, numel - first);
     std::byte* const from = data + size_of(first) * itemsize;
     next_piece();
     std::memcpy(stage(ranks_.local_rank), from, size_of(count) * itemsize);
-    meet();
+    meet(what);
     if (ranks_.size() <= kRanksOfOneMeeting || size_of(count) * itemsize <= kBytesOfOneMeeting)
       all_reduce_piece(from, count, reduction);
     else
-      all_reduce_slices(from, count, reduction, itemsize);
+      all_reduce_slices(from, count, reduction, itemsize, what);
   }
 }
 
@@ -102,8 +138,8 @@ void HostBoard::all_reduce_piece(std::byte* data, std::int64_t numel, const Redu
   combine(inputs, {&data, 1}, numel, reduction, ranks_.size());
 }
 
-void HostBoard::all_reduce_slices(std::byte* data, std::int64_t numel, const Reduction& reduction,
-                                  std::size_t itemsize) {
+void HostBoard::all_reduce_slices(std::byte* data, std::int64_t numel, const Reduction& reduction, std::size_t itemsize,
+                                  std::uint64_t what) {
   const std::size_t slice_bytes =
       up_to_line((size_of(numel) + size_of(ranks_.size()) - 1) / size_of(ranks_.size()) * itemsize);
   const auto slice = static_cast<std::int64_t>(slice_bytes / itemsize);
@@ -113,7 +149,7 @@ void HostBoard::all_reduce_slices(std::byte* data, std::int64_t numel, const Red
   for (std::byte*& input : inputs) input += size_of(first) * itemsize;
   std::byte* const output = result_stage() + size_of(first) * itemsize;
   combine(inputs, {&output, 1}, count, reduction, ranks_.size());
-  meet();
+  meet(what);
   std::memcpy(data, result_stage(), size_of(numel) * itemsize);
 }
 
@@ -122,7 +158,7 @@ void HostBoard::broadcast(std::byte* data, std::int64_t bytes, int root) {
     const std::size_t count = std::min(stage_bytes_, size_of(bytes - first));
     next_piece();
     if (ranks_.local_rank == root) std::memcpy(stage(root), data + first, count);
-    meet();
+    meet(purpose_of(Call::kBroadcast, 0, 0, root, bytes));
     if (ranks_.local_rank != root) std::memcpy(data + first, stage(root), count);
   }
 }
@@ -137,7 +173,7 @@ void HostBoard::all_gather(std::byte* output, const std::byte* input, const std:
     next_piece();
     std::memcpy(stage(ranks_.local_rank), input + std::min(first, bytes[size_of(ranks_.local_rank)]),
                 count_at(ranks_.local_rank, first));
-    meet();
+    meet(purpose_of(Call::kAllGather, 0, 0, 0, longest));
     std::byte* to = output + first;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const std::byte* const from = rank == ranks_.local_rank ? input + first : stage(rank);
@@ -156,7 +192,7 @@ void HostBoard::reduce_scatter(std::byte* output, const std::byte* input, std::i
     for (int rank = 0; rank < ranks_.size(); ++rank)
       std::memcpy(stage(ranks_.local_rank) + size_of(rank * count) * itemsize,
                   input + size_of(rank * numel + first) * itemsize, size_of(count) * itemsize);
-    meet();
+    meet(purpose_of(Call::kReduceScatter, reduction, numel * static_cast<std::int64_t>(itemsize)));
     std::vector<std::byte*> inputs = stages();
     for (std::byte*& each : inputs) each += size_of(ranks_.local_rank * count) * itemsize;
     std::byte* const to = output + size_of(first) * itemsize;
@@ -164,9 +200,18 @@ void HostBoard::reduce_scatter(std::byte* output, const std::byte* input, std::i
   }
 }
 
-void HostBoard::give_up() noexcept {
+void HostBoard::give_up(const std::string& why) noexcept {
   std::int32_t nobody = 0;
-  header_->gave_up.compare_exchange_strong(nobody, ranks_.local_rank + 1);
+  if (!header_->gave_up.compare_exchange_strong(nobody, ranks_.local_rank + 1)) return;
+  std::strncpy(header_->why.data(), why.c_str(), header_->why.size() - 1);
+  header_->told.store(1);
+}
+
+std::string HostBoard::news_of(int giver) const {
+  std::string news = giver == ranks_.local_rank ? "this rank" : name_of(giver);
+  news += " had an error in this group";
+  if (header_->told.load() != 0) news += cat(": ", header_->why.data());
+  return news;
 }
 
 std::string HostBoard::name_of(int local_rank) const {
@@ -188,11 +233,11 @@ bool HostBoard::has_ended(int local_rank) const {
 }
 
 std::optional<MeetFailure> HostBoard::look_around(const MarkSet& marks, std::uint64_t generation,
-                                                  std::chrono::steady_clock::time_point deadline) const {
-  if (const std::int32_t who = header_->gave_up.load(); who > 0 && who != ranks_.local_rank + 1)
-    return MeetFailure{MeetFailure::Kind::kGaveUp, cat(name_of(who - 1), " had an error in this group")};
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    if (has_ended(rank)) return MeetFailure{MeetFailure::Kind::kEnded, cat(name_of(rank), " has ended")};
+                                                  std::chrono::steady_clock::time_point deadline) {
+  const int rank = static_cast<int>(looked_at_.fetch_add(1) % static_cast<unsigned>(ranks_.size()));
+  if (has_ended(rank)) return MeetFailure{MeetFailure::Kind::kEnded, cat(name_of(rank), " has ended")};
+  if (const std::int32_t who = header_->gave_up.load(); who > 0)
+    return MeetFailure{MeetFailure::Kind::kGaveUp, news_of(who - 1)};
   if (std::chrono::steady_clock::now() < deadline) return std::nullopt;
   const std::optional<int> missing = marks.missing(generation);
   if (!missing) return MeetFailure{MeetFailure::Kind::kTimeout, "all ranks arrived, one does not finish its part"};

@@ -23,6 +23,7 @@ struct MeetFailure {
     kTimeout,  ///< it did not arrive in time
     kEnded,    ///< its process is gone
     kGaveUp,   ///< it had an error in this group and will not come any more
+    kOther,    ///< it made another call
   };
   Kind kind = Kind::kTimeout;
   std::string text;  ///< names the rank and since when it has not been seen
@@ -42,6 +43,9 @@ struct HostRanks {
   /// The whole group is on this host.
   [[nodiscard]] bool one_host() const { return size() == group_size; }
 };
+
+/// For those who wait for somebody who waits for a rank of this host.
+constexpr std::chrono::milliseconds kMeetingGrace = std::chrono::seconds(1);
 
 /// Memory in which the ranks of a group that share a host meet: marks, and a stage through which tensors go from rank
 /// to rank in pieces that stay in cache.
@@ -73,8 +77,8 @@ class HostBoard {
   void reduce_scatter(std::byte* output, const std::byte* input, std::int64_t numel, std::size_t itemsize,
                       const Reduction& reduction);
 
-  /// This rank will not come any more: those who wait for it are told.
-  void give_up() noexcept;
+  /// This rank will not come any more: those who wait for it are told, and why.
+  void give_up(const std::string& why) noexcept;
 
   /// Waits on marks of these ranks, on the board or elsewhere. @param busy  worth keeping the core for a while
   template <class Ready>
@@ -93,12 +97,14 @@ class HostBoard {
   [[nodiscard]] std::byte* stage(int local_rank) const;
   [[nodiscard]] std::byte* result_stage() const;
   [[nodiscard]] std::vector<std::byte*> stages() const;
-  void meet();
+  void meet(std::uint64_t what);
   void next_piece() { turn_ = 1 - turn_; }
   void all_reduce_piece(std::byte* data, std::int64_t numel, const Reduction& reduction);
-  void all_reduce_slices(std::byte* data, std::int64_t numel, const Reduction& reduction, std::size_t itemsize);
+  void all_reduce_slices(std::byte* data, std::int64_t numel, const Reduction& reduction, std::size_t itemsize,
+                         std::uint64_t what);
   [[nodiscard]] std::optional<MeetFailure> look_around(const MarkSet& marks, std::uint64_t generation,
-                                                       std::chrono::steady_clock::time_point deadline) const;
+                                                       std::chrono::steady_clock::time_point deadline);
+  [[nodiscard]] std::string news_of(int giver) const;
   [[nodiscard]] std::string name_of(int local_rank) const;
   [[nodiscard]] bool has_ended(int local_rank) const;
 
@@ -111,6 +117,7 @@ class HostBoard {
   const std::size_t stage_bytes_;  // of one rank in one stage
   std::uint64_t generation_ = 0;
   int turn_ = 0;
+  std::atomic<unsigned> looked_at_{0};  // local ranks are looked at in turn: each look costs system calls
 };
 
 }  // namespace accel::detail

@@ -35,15 +35,20 @@ MarkSet::MarkSet(std::byte* memory, int ranks, int rank)
 // Note [Order]: everything is sequentially consistent. A rank stores its mark and then looks for sleepers; a sleeper
 // counts itself and then looks at the marks. So either the first sees the second, or the second the first.
 
-void MarkSet::arrive(std::uint64_t generation, bool wake) {
+void MarkSet::arrive(std::uint64_t generation, bool wake, std::uint64_t what) {
   Arrival& mine = arrivals_[rank_];
   mine.at_ns.store(now_ns(), std::memory_order_relaxed);
+  mine.what[generation % 2].store(what, std::memory_order_relaxed);
   mine.generation.store(generation);
   if (wake && bell_->sleepers.load() > 0 && all_arrived(generation)) ring();
 }
 
 bool MarkSet::all_arrived(std::uint64_t generation) const {
   return !missing(generation);
+}
+
+std::uint64_t MarkSet::purpose(int rank, std::uint64_t generation) const {
+  return arrivals_[rank].what[generation % 2].load(std::memory_order_relaxed);
 }
 
 std::optional<int> MarkSet::missing(std::uint64_t generation) const {

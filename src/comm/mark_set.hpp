@@ -36,11 +36,15 @@ class MarkSet {
   MarkSet(std::byte* memory, int ranks, int rank);
 
   /// `wake`: those who sleep are woken if this was the last; without it they sleep until the work is finished.
-  void arrive(std::uint64_t generation, bool wake = true);
+  /// `what`: what this rank came for, for others to compare.
+  void arrive(std::uint64_t generation, bool wake = true, std::uint64_t what = 0);
   [[nodiscard]] bool all_arrived(std::uint64_t generation) const;
   [[nodiscard]] std::optional<std::uint32_t> claim(std::uint64_t generation, std::uint32_t pieces);
   void piece_done(std::uint64_t generation, std::uint32_t pieces);
   [[nodiscard]] bool finished(std::uint64_t generation, std::uint32_t pieces) const;
+
+  /// What a rank came for: after all_arrived(generation), and before this rank arrives again.
+  [[nodiscard]] std::uint64_t purpose(int rank, std::uint64_t generation) const;
 
   /// A rank that has not arrived; nothing if all have.
   [[nodiscard]] std::optional<int> missing(std::uint64_t generation) const;
@@ -80,6 +84,8 @@ class MarkSet {
   struct alignas(kCacheLine) Arrival {
     std::atomic<std::uint64_t> generation;
     std::atomic<std::int64_t> at_ns;  // steady clock, which the processes of a host share
+    std::atomic<std::uint64_t>
+        what[2];  // in turn: the others read that of one generation while this rank is in the next
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

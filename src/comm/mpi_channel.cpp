@@ -14,6 +14,7 @@ MpiCall describe(const char* name, Operation operation, std::int64_t bytes, cons
 MpiCall on_stage(MpiCall call) {
   call.transport = Transport::kShared;
   call.meets = true;
+  call.grace = kMeetingGrace;
   return call;
 }
 

@@ -66,7 +66,7 @@ void MpiEngine::begin_outside(MpiCall& call) {
   count(call);
 }
 
-void MpiEngine::on_death(std::function<void()> tell) {
+void MpiEngine::on_death(std::function<void(const std::string&)> tell) {
   const std::lock_guard lock(mutex_);
   tell_death_ = std::move(tell);
 }
@@ -96,7 +96,7 @@ void MpiEngine::die(const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (!dead_.empty()) return;
   dead_ = why;
-  if (tell_death_) tell_death_();
+  if (tell_death_) tell_death_(dead_);
 }
 
 std::exception_ptr MpiEngine::failed(const MpiCall& call, const MpiFailure& failure) {
@@ -184,7 +184,7 @@ std::exception_ptr MpiEngine::perform(const MpiCall& call, c10::function_ref<voi
     if (!has_worker_ && policy_ == OnFailure::kThrow && !call.meets) await_peers(call);
     std::optional<BlockingCall> watched;
     if (!call.meets && (policy_ == OnFailure::kAbortJob || !has_worker_))
-      watched.emplace(facts(call), timeout_, policy_);
+      watched.emplace(facts(call), timeout_ + call.grace, policy_);
     count(call);
     body(ring_);
     return nullptr;
@@ -290,9 +290,7 @@ void MpiEngine::wait_for(MpiJob& job, std::chrono::milliseconds asked) {
   if (policy_ == OnFailure::kAbortJob && !explicit_limit) {
     done_.wait(lock, is_done);  // the watchdog sees to the time-out
   } else {
-    auto limit = explicit_limit ? asked : timeout_;
-    // A meeting ends by itself and can name the rank that is missing: it goes first.
-    if (job.call_.meets && !explicit_limit) limit += std::chrono::seconds(1);
+    const auto limit = explicit_limit ? asked : timeout_ + job.call_.grace;
     const auto entered = Clock::now();
     // The group's own time-out is for one call: calls before this one in the queue have theirs.
     const auto deadline = [&] { return (explicit_limit || !busy_ ? entered : turn_started_) + limit; };

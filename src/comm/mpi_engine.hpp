@@ -30,6 +30,9 @@ struct MpiCall {
   Transport transport = Transport::kMpi;
   /// Ranks meet in shared memory: no MPI is called, and waiting ends by itself, so that any thread may make the call.
   bool meets = false;
+  /// How much longer than the time-out others wait for this call: it waits for ranks of its host first, and then names
+  /// the one that is missing, which others cannot.
+  std::chrono::milliseconds grace{0};
   std::uint64_t number = 0;  ///< given when its turn is decided: equal on all ranks that make the same calls
 };
 
@@ -88,7 +91,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   void carry_by_mpi(const MpiCall& call, std::int64_t bytes) noexcept;
 
   /// Called when the group dies, so that the ranks that wait for this one learn of it.
-  void on_death(std::function<void()> tell);
+  void on_death(std::function<void(const std::string& why)> tell);
 
   /// Another communicator of this group, freed with the first.
   void also_free(MPI_Comm communicator);
@@ -138,7 +141,7 @@ class MpiEngine : public std::enable_shared_from_this<MpiEngine> {
   bool stop_ = false;
   bool closed_ = false;
   std::string dead_;  // why, or empty
-  std::function<void()> tell_death_;
+  std::function<void(const std::string&)> tell_death_;
   std::vector<MPI_Comm> others_;
   std::uint64_t calls_ = 0;
   Clock::time_point turn_started_;

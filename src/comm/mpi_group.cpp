@@ -25,13 +25,13 @@ class MpiGroup final : public GroupImpl {
   MpiGroup(MPI_Comm communicator, Process process, MpiHost host, const GroupOptions& options)
       : GroupImpl(std::move(process), options),
         host_(std::move(host)),
-        channel_(std::make_shared<MpiChannel>(MpiEngine::make(communicator, site(), options, stats_), host_.board)) {
+        channel_(std::make_shared<MpiChannel>(MpiEngine::make(communicator, site(), options_, stats_), host_.board)) {
     Session::get().set_exit_timeout(options.timeout);
     if (host_.across != MPI_COMM_NULL) channel_->engine().also_free(host_.across);
     // Weak: the engine lives until the session closes, and the memory need not.
     if (host_.board)
-      channel_->engine().on_death([weak = std::weak_ptr(host_.board)] {
-        if (const auto board = weak.lock()) board->give_up();
+      channel_->engine().on_death([weak = std::weak_ptr(host_.board)](const std::string& why) {
+        if (const auto board = weak.lock()) board->give_up(why);
       });
   }
 

@@ -4,6 +4,8 @@
 #include "runtime/host.hpp"
 #include "runtime/session.hpp"
 
+#include <accel/error.hpp>
+
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
@@ -77,7 +79,8 @@ bool is_crowded(const std::vector<Card>& cards) {
 }
 
 /// One segment for all ranks of the host, made by the first. `problem` is set where it cannot be had here.
-SharedSegment share_segment(MPI_Comm host, int local_rank, std::size_t bytes, std::string& problem) {
+SharedSegment share_segment(MPI_Comm host, int local_rank, std::size_t bytes, SharedMemoryMode kind,
+                            std::string& problem) {
   // A path of another process namespace might lead to another file: the mark tells.
   struct Invitation {
     Words path{};
@@ -87,7 +90,7 @@ SharedSegment share_segment(MPI_Comm host, int local_rank, std::size_t bytes, st
   std::uint64_t* mark = nullptr;
   try {
     if (local_rank == 0) {
-      segment = SharedSegment::create(bytes, shared_memory_mode());
+      segment = SharedSegment::create(bytes, kind);
       mark = reinterpret_cast<std::uint64_t*>(segment.data());
       *mark = invitation.mark =
           static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
@@ -109,11 +112,14 @@ SharedSegment share_segment(MPI_Comm host, int local_rank, std::size_t bytes, st
   return segment;
 }
 
-/// All ranks learn whether any has a problem; rank 0 says which, once.
-bool all_agree(MPI_Comm communicator, int rank, const std::string& problem) {
+bool no_problem(MPI_Comm communicator, const std::string& problem) {
   int problems = problem.empty() ? 0 : 1;
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &problems, 1, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
-  if (problems == 0) return true;
+  return problems == 0;
+}
+
+/// All ranks give theirs; rank 0 says which is the first, once.
+void report_problem(MPI_Comm communicator, int rank, const std::string& problem) {
   int size = 0;
   check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
   std::vector<Words> texts(static_cast<std::size_t>(size));
@@ -126,24 +132,41 @@ bool all_agree(MPI_Comm communicator, int rank, const std::string& problem) {
         "shared memory", LogLevel::kWarning, {rank, size}, "shared memory",
         cat("gradients go through MPI, which is slower on one host: rank ", first - texts.begin(), ": ", first->data(),
             "; see `accel env`, or set ACCEL_SHARED_MEMORY=0 to do without and without this notice"));
-  return false;
+}
+
+// Read before MPI is called and told with the rest: one rank alone must not leave the others waiting.
+constexpr int kBadWord = 2;
+int wish_of_this_rank(std::string& refusal) {
+  try {
+    return shared_memory_mode() == SharedMemoryMode::kOff ? 1 : 0;
+  } catch (const UsageError& error) {
+    refusal = error.what();
+    return kBadWord;
+  }
 }
 
 }  // namespace
 
 MpiHost join_host(MPI_Comm communicator, std::chrono::milliseconds timeout) {
+  std::string refusal;
+  const int wish = wish_of_this_rank(refusal);
   int rank = 0;
   int size = 1;
   check_mpi(MPI_Comm_rank(communicator, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(communicator, &size), "MPI_Comm_size");
   const HostCommunicator host(communicator, rank);
-  HostRanks ranks{.group_size = size, .timeout = timeout};
+  HostRanks ranks{.group_size = size, .timeout = std::min(timeout, kLongestWait)};
   int local_size = 1;
   check_mpi(MPI_Comm_rank(host.get(), &ranks.local_rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(host.get(), &local_size), "MPI_Comm_size");
   // Everybody's wishes and sizes in one go: off anywhere is off everywhere.
-  std::array<int, 3> most{shared_memory_mode() == SharedMemoryMode::kOff ? 1 : 0, local_size, -local_size};
+  std::array<int, 3> most{wish, local_size, -local_size};
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, most.data(), 3, MPI_INT, MPI_MAX, communicator), "MPI_Allreduce");
+  if (most[0] == kBadWord)
+    throw UsageError(refusal.empty() ? message({rank, size}, "ACCEL_SHARED_MEMORY",
+                                               "expected 1, 0, memfd or posix, found something else on another rank; "
+                                               "correct or unset it there")
+                                     : refusal);
   if (most[0] != 0 || most[1] == 1) return {};
 
   const std::vector<Card> cards = exchange_cards(host.get(), rank, local_size);
@@ -157,9 +180,18 @@ MpiHost join_host(MPI_Comm communicator, std::chrono::milliseconds timeout) {
   if (ranks.local_rank == 0) ranks.limits = read_stage_limits(host_name(), local_size);
   check_mpi(MPI_Bcast(&ranks.limits, sizeof(StageLimits), MPI_BYTE, 0, host.get()), "MPI_Bcast");
   std::string problem;
-  const auto segment = std::make_shared<SharedSegment>(
-      share_segment(host.get(), ranks.local_rank, kCacheLine + HostBoard::bytes(local_size), problem));
-  if (!all_agree(communicator, rank, problem)) return {};
+  std::shared_ptr<SharedSegment> segment;
+  for (const SharedMemoryMode kind : kinds_to_try(shared_memory_mode())) {
+    problem.clear();
+    segment = std::make_shared<SharedSegment>(
+        share_segment(host.get(), ranks.local_rank, kCacheLine + HostBoard::bytes(local_size), kind, problem));
+    if (no_problem(communicator, problem)) break;
+    segment = nullptr;
+  }
+  if (!segment) {
+    report_problem(communicator, rank, problem);
+    return {};
+  }
   segment->close_door();
 
   MpiHost joined{.slices = -most[2]};

@@ -16,8 +16,8 @@ class HelperTask {
   virtual void run(std::uint64_t generation) noexcept = 0;
 };
 
-/// A thread that takes part in reductions while the thread that trains is in its backward. Nobody ever waits for it:
-/// what it has not done when the result is wanted is done by those who want it.
+/// A thread that takes part in reductions while the thread that trains is in its backward. Nobody waits
+/// for it, but for a piece that it has begun: the rest is done by those who want the result.
 class ReduceHelper {
  public:
   ReduceHelper() : state_(std::make_shared<State>()) {}

@@ -87,7 +87,8 @@ class SharedBuffer final : public ReduceBuffer {
              .purpose = spec.purpose,
              .bytes = bytes_of(flat()),
              .where = where,
-             .transport = Transport::kShared};
+             .transport = Transport::kShared,
+             .grace = kMeetingGrace};
   }
 
   Channel::Pending carry_across(bool async) {
@@ -107,6 +108,8 @@ class SharedBuffer final : public ReduceBuffer {
         reduction_->await_all(generation_);
     } catch (const MeetFailure& failure) {
       std::rethrow_exception(engine_->failed(call_, failure));
+    } catch (const std::exception& error) {  // a piece may be lost with it: the others must not wait for it
+      std::rethrow_exception(engine_->failed(call_, error.what()));
     }
   }
 
@@ -128,11 +131,18 @@ class SegmentExchange {
 
   /// Null, on all ranks, where any rank has a problem; `problem` then names the first.
   std::shared_ptr<Segments> run(std::string& problem) {
+    for (const SharedMemoryMode kind : kinds_to_try(shared_memory_mode()))
+      if (auto segments = run(kind, problem)) return segments;
+    return nullptr;
+  }
+
+ private:
+  std::shared_ptr<Segments> run(SharedMemoryMode kind, std::string& problem) {
     std::vector<SharedSegment> segments(ranks_.ranks.size());
     SharedSegment& own = segments[static_cast<std::size_t>(ranks_.local_rank)];
     std::string trouble;
     try {
-      own = create();
+      own = create(kind);
     } catch (const std::runtime_error& error) {
       trouble = error.what();
     }
@@ -150,12 +160,13 @@ class SegmentExchange {
     return std::make_shared<Segments>(std::move(segments));
   }
 
- private:
-  SharedSegment create() {
-    if (bytes_ > shared_memory_limit())
-      throw std::runtime_error(cat(grouped(static_cast<std::int64_t>(bytes_)),
-                                   " bytes of gradients are more than ACCEL_SHARED_MEMORY_LIMIT allows"));
-    SharedSegment segment = SharedSegment::create(bytes_, shared_memory_mode());
+  SharedSegment create(SharedMemoryMode kind) {
+    const std::size_t limit = shared_memory_limit();
+    if (bytes_ > limit || SharedSegment::bytes_made() > limit - bytes_)
+      throw std::runtime_error(cat(grouped(static_cast<std::int64_t>(bytes_)), " bytes of gradients, with ",
+                                   grouped(static_cast<std::int64_t>(SharedSegment::bytes_made())),
+                                   " shared already, are more than ACCEL_SHARED_MEMORY_LIMIT allows"));
+    SharedSegment segment = SharedSegment::create(bytes_, kind);
     mark_ = static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()) ^
             reinterpret_cast<std::uintptr_t>(segment.data());
     std::memcpy(segment.data(), &mark_, sizeof(mark_));
@@ -198,6 +209,9 @@ class SegmentExchange {
 std::vector<std::shared_ptr<ReduceBuffer>> shared_buffers(const std::vector<at::Tensor>& flats, const Group& group,
                                                           const MpiHost& host, const std::shared_ptr<MpiEngine>& engine,
                                                           const std::shared_ptr<ReduceHelper>& helper) {
+  // What cannot be combined here is for the group's all_reduce to refuse, in its words.
+  if (!std::all_of(flats.begin(), flats.end(), [](const auto& flat) { return can_combine(flat.scalar_type()); }))
+    return {};
   const HostRanks& ranks = host.board->ranks();
   const Places places(flats, ranks.size());
   std::string problem;

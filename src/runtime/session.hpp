@@ -52,6 +52,9 @@ class Session {
   std::int64_t ordered_exit_ms_ = 0;
 };
 
+/// A wait that is as good as for ever, and that can be added to a point in time.
+constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
+
 /// Rank and size in the whole job, for texts; 0 of 1 until the session knows better. Starts no session.
 [[nodiscard]] Site job_site() noexcept;
 void set_job_site(Site site) noexcept;

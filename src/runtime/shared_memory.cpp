@@ -28,6 +28,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr const char* kFolder = "/dev/shm";
 constexpr std::string_view kPrefix = "accel.";
 
+std::atomic<std::size_t> bytes_alive{0};
+
 [[noreturn]] void fail(const std::string& what) {
   const int code = errno;
   throw std::runtime_error(cat(what, ": ", std::generic_category().message(code)));
@@ -49,15 +51,23 @@ class Descriptor {
   int value_;
 };
 
+// Numbers of processes mean the same only within one namespace of them, and containers may share a /dev/shm.
+std::string file_prefix() {
+  struct stat status {};
+  const bool known = ::stat("/proc/self/ns/pid", &status) == 0;
+  return cat(kPrefix, known ? status.st_ino : 0, '.');
+}
+
 // Files of processes that were killed between making one and closing its door. Only ours, and only of the dead.
 void remove_left_behind() {
   std::error_code ignored;
+  const std::string ours = file_prefix();
   for (const auto& entry : std::filesystem::directory_iterator(kFolder, ignored)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
+    if (!name.starts_with(ours)) continue;
     struct stat status {};
     if (::stat(entry.path().c_str(), &status) != 0 || status.st_uid != ::geteuid()) continue;
-    const long owner = std::strtol(name.c_str() + kPrefix.size(), nullptr, 10);
+    const long owner = std::strtol(name.c_str() + ours.size(), nullptr, 10);
     if (owner > 0 && ::kill(static_cast<pid_t>(owner), 0) != 0 && errno == ESRCH) ::unlink(entry.path().c_str());
   }
 }
@@ -66,7 +76,7 @@ int make_file(std::string& path) {
   static std::atomic<int> made{0};
   // A dead process of the same number may have left some of these names.
   for (int tries = 0; tries < 1000; ++tries) {
-    path = cat(kFolder, '/', kPrefix, ::getpid(), '.', made.fetch_add(1));
+    path = cat(kFolder, '/', file_prefix(), ::getpid(), '.', made.fetch_add(1));
     const int descriptor = ::open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (descriptor >= 0) return descriptor;
     if (errno != EEXIST) break;
@@ -88,6 +98,12 @@ SharedMemoryMode shared_memory_mode() {
   }
 }
 
+std::vector<SharedMemoryMode> kinds_to_try(SharedMemoryMode mode) {
+  if (mode == SharedMemoryMode::kOff) return {};
+  if (mode == SharedMemoryMode::kAny) return {SharedMemoryMode::kAnonymous, SharedMemoryMode::kPosix};
+  return {mode};
+}
+
 std::size_t shared_memory_limit() {
   const auto mebibytes = env_integer("ACCEL_SHARED_MEMORY_LIMIT");
   if (!mebibytes) return std::numeric_limits<std::size_t>::max();
@@ -103,6 +119,7 @@ SharedSegment SharedSegment::create(std::size_t bytes, SharedMemoryMode mode) {
     Descriptor anonymous(::memfd_create("accel", MFD_CLOEXEC));
     if (anonymous.get() >= 0 && ::ftruncate(anonymous.get(), static_cast<off_t>(bytes)) == 0) {
       segment.map(anonymous.get(), bytes);
+      segment.count();
       segment.path_ = cat("/proc/", ::getpid(), "/fd/", anonymous.get());
       segment.descriptor_ = anonymous.keep();
       return segment;
@@ -116,12 +133,26 @@ SharedSegment SharedSegment::create(std::size_t bytes, SharedMemoryMode mode) {
   errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
   if (errno != 0) fail(cat("cannot reserve ", grouped(static_cast<std::int64_t>(bytes)), " bytes in ", kFolder));
   segment.map(file.get(), bytes);
+  segment.count();
   return segment;
+}
+
+std::size_t SharedSegment::bytes_made() {
+  return bytes_alive.load();
+}
+
+void SharedSegment::count() {
+  counted_ = bytes_;
+  bytes_alive += counted_;
 }
 
 SharedSegment SharedSegment::open(const std::string& path, std::size_t bytes) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file.get() < 0) fail(cat("cannot open ", path));
+  // In another namespace the path may lead to anything; a shorter file would end the process at the first touch.
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size != static_cast<off_t>(bytes))
+    throw std::runtime_error(cat(path, " is not what another process of this host made"));
   SharedSegment segment;
   segment.map(file.get(), bytes);
   return segment;
@@ -144,11 +175,13 @@ void SharedSegment::close_door() noexcept {
 SharedSegment::~SharedSegment() {
   close_door();
   if (data_ != nullptr) ::munmap(data_, bytes_);
+  bytes_alive -= counted_;
 }
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
+      counted_(std::exchange(other.counted_, 0)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       path_(std::move(other.path_)),
       unlink_(std::exchange(other.unlink_, {})) {}
@@ -167,7 +200,8 @@ std::string describe_shared_memory() {
   try {
     const SharedSegment made = SharedSegment::create(4096, mode);
     (void)SharedSegment::open(made.path(), 4096);
-    return made.path().starts_with("/proc") ? "anonymous memory (memfd), no use of /dev/shm" : "files in /dev/shm";
+    return made.path().starts_with("/proc") ? "anonymous memory (memfd), no use of /dev/shm; as tried in one process"
+                                            : "files in /dev/shm; as tried in one process";
   } catch (const std::runtime_error& error) {
     return cat("none: ", error.what(), "; gradients go through MPI");
   }

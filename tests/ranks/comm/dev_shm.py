@@ -4,6 +4,7 @@ namespace of its own. Needs root; ends with 77 where that cannot be made.
 
 usage: dev_shm.py PROGRAM LAUNCHER...     LAUNCHER ends where `-n RANKS program` follows
 """
+import os
 import re
 import subprocess
 import sys
@@ -32,8 +33,8 @@ def main():
     by_mpi, wanted = train(program, launcher, "64m", "0")
     anonymous, a = train(program, launcher, "1m", "1")
     small, b = train(program, launcher, "1m", "posix")
-    # A process that is dead: no number is as large.
-    roomy, c = train(program, launcher, "64m", "posix", "/dev/shm/accel.2000000000.0")
+    # What a process of this namespace left that is dead: no number is as large.
+    roomy, c = train(program, launcher, "64m", "posix", f"/dev/shm/accel.{os.stat('/proc/self/ns/pid').st_ino}.2000000000.0")
     problems = [what for what, wrong in [
         ("results differ", not wanted == a == b == c),
         ("a notice without need", any(re.search(NOTICE, text) for text in (by_mpi, anonymous, roomy))),

@@ -199,6 +199,26 @@ TEST_CASE("claimed pieces are each done once, by any thread of any rank, with se
   for (const int count : wrong) CHECK(count == 0);
 }
 
+TEST_CASE("ranks that make different calls are told so, all of them") {
+  const Meeting meeting{3, true};
+  std::vector<std::string> texts(3);
+  on_ranks(3, [&](int rank) {
+    HostBoard board(meeting.memory.get(), meeting.of(rank), meeting.memory);
+    std::vector<float> mine(10, 1.0F);
+    board.barrier();
+    try {
+      board.all_reduce(bytes_of(mine), rank == 2 ? 5 : 10, sizeof(float), {c10::kFloat, ReduceOp::kSum, 1});
+    } catch (const MeetFailure& failure) {
+      texts[static_cast<std::size_t>(rank)] = failure.text;
+    }
+  });
+  CHECK(texts[0] == texts[1]);
+  CHECK(texts[0] ==
+        "rank 2 made another call: all_reduce of 20 bytes (sum of Float) there, all_reduce of 40 bytes "
+        "(sum of Float) here; make the same calls in the same order on all ranks");
+  CHECK(texts[2].find("rank 0 made another call: all_reduce of 40 bytes") == 0);
+}
+
 TEST_CASE("a rank that does not come, or gives up, is named by those who wait") {
   const auto failure = [](Meeting& meeting, const std::function<void(HostBoard&)>& other) {
     HostBoard absent(meeting.memory.get(), meeting.of(1), meeting.memory);
@@ -216,7 +236,7 @@ TEST_CASE("a rank that does not come, or gives up, is named by those who wait") 
   CHECK(late.kind == MeetFailure::Kind::kTimeout);
   CHECK(late.text == "rank 1 did not arrive");
   Meeting lost{2, true};
-  const MeetFailure gone = failure(lost, [](HostBoard& board) { board.give_up(); });
+  const MeetFailure gone = failure(lost, [](HostBoard& board) { board.give_up("it was tired"); });
   CHECK(gone.kind == MeetFailure::Kind::kGaveUp);
-  CHECK(gone.text.find("rank 1") == 0);
+  CHECK(gone.text == "rank 1 had an error in this group: it was tired");
 }
