@@ -39,8 +39,8 @@ def tear_down():
 
 def sent():
     """Bytes that the first host has sent over the cable."""
-    return int(subprocess.run(["ip", "netns", "exec", next(iter(HOSTS)), "cat", "/sys/class/net/wire/statistics/tx_bytes"],
-                              capture_output=True, text=True, check=True).stdout)
+    counter = "/sys/class/net/wire/statistics/tx_bytes"
+    return int(ip("netns", "exec", next(iter(HOSTS)), "cat", counter))
 
 
 def write_agent(folder):
@@ -58,12 +58,12 @@ exec ip netns exec $host unshare --uts sh -c "hostname $host; $*"
     return agent
 
 
-def run(mpirun, agent, program, *words):
+def run(mpirun, agent, program, *words, ranks=4):
     first = next(iter(HOSTS))
-    hosts = ",".join(f"{address}:2" for address in HOSTS.values())
+    hosts = ",".join(f"{address}:{slots}" for address, slots in zip(HOSTS.values(), (2, ranks - 2), strict=True))
     variables = [word for name in ("OMP_NUM_THREADS", "ACCEL_SHARED_MEMORY") if name in os.environ
                  for word in ("-x", name)]
-    inner = [mpirun, "-n", "4", "--host", hosts, "--map-by", "slot", "--bind-to", "none", *variables,
+    inner = [mpirun, "-n", str(ranks), "--host", hosts, "--map-by", "slot", "--bind-to", "none", *variables,
              "--mca", "plm_rsh_agent", str(agent), "--mca", "btl", "tcp,self,vader",
              "--mca", "btl_tcp_if_include", "wire", "--mca", "oob_tcp_if_include", "wire",
              "--mca", "mpi_yield_when_idle", "1", program, *words]
@@ -86,6 +86,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             agent = write_agent(Path(folder))
             run(mpirun, agent, program)
+            run(mpirun, agent, program, ranks=3)
             before = sent()
             run(mpirun, agent, program, "1")
             little = sent() - before
