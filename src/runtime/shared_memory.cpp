@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <atomic>
@@ -72,6 +73,14 @@ void remove_left_behind() {
   }
 }
 
+// Growing a file beyond it does not fail: it ends the process with SIGXFSZ.
+void refuse_beyond_file_limit(std::size_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+    throw std::runtime_error(cat(grouped(static_cast<std::int64_t>(bytes)), " bytes are more than the limit of files, ",
+                                 grouped(static_cast<std::int64_t>(limit.rlim_cur)), " (ulimit -f)"));
+}
+
 int make_file(std::string& path) {
   static std::atomic<int> made{0};
   // A dead process of the same number may have left some of these names.
@@ -114,6 +123,7 @@ std::size_t shared_memory_limit() {
 }
 
 SharedSegment SharedSegment::create(std::size_t bytes, SharedMemoryMode mode) {
+  refuse_beyond_file_limit(bytes);
   SharedSegment segment;
   if (mode != SharedMemoryMode::kPosix) {
     Descriptor anonymous(::memfd_create("accel", MFD_CLOEXEC));
