@@ -31,19 +31,19 @@ inline Flags read_flags(int argc, char** argv, const std::string& what) {
   Flags flags;
   CLI::App app(what);
   app.add_option("--epochs", flags.epochs, "passes over the training digits")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("-n,--gradient-accumulation-steps", flags.gradient_accumulation_steps,
                  "micro-batches of an optimizer step")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--batch-size", flags.batch_size, "digits of a micro-batch on one rank")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "of the first weights and of the order of digits")->capture_default_str();
   app.add_option("--learning-rate", flags.learning_rate, "of the first step; it falls to 0")->capture_default_str();
   app.add_option("--limit", flags.limit, "use only so many batches of the training digits; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   app.add_option("--save", flags.save, "file for the trained weights");
   try {
