@@ -29,10 +29,6 @@ std::size_t stage_bytes_of(int ranks) {
          kCacheLine * kCacheLine;
 }
 
-constexpr std::size_t up_to_line(std::size_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-
 std::size_t size_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
@@ -40,27 +36,27 @@ std::size_t size_of(std::int64_t count) {
 enum class Call { kBarrier, kAllReduce, kBroadcast, kAllGather, kReduceScatter };
 
 // What ranks must agree on, in one word: call, dtype, operation, root, and bytes as far as there is room for them.
-std::uint64_t purpose_of(Call call, int dtype, int op, int root, std::int64_t bytes) {
+std::uint64_t word_of(Call call, int dtype, int op, int root, std::int64_t bytes) {
   return static_cast<std::uint64_t>(call) | (static_cast<std::uint64_t>(dtype) & 63) << 3 |
          (static_cast<std::uint64_t>(op) & 7) << 9 | (static_cast<std::uint64_t>(root) & 1023) << 12 |
          static_cast<std::uint64_t>(bytes) << 22;
 }
 
-std::uint64_t purpose_of(Call call, const Reduction& reduction, std::int64_t bytes) {
-  return purpose_of(call, static_cast<int>(reduction.dtype), static_cast<int>(reduction.op), 0, bytes);
+std::uint64_t word_of(Call call, const Reduction& reduction, std::int64_t bytes) {
+  return word_of(call, static_cast<int>(reduction.dtype), static_cast<int>(reduction.op), 0, bytes);
 }
 
-std::string words_of(std::uint64_t purpose) {
+std::string words_of(std::uint64_t word) {
   constexpr std::array<const char*, 5> kNames{"barrier", "all_reduce", "broadcast", "all_gather", "reduce_scatter"};
   constexpr std::array<const char*, 5> kOps{"sum", "avg", "min", "max", "product"};
-  const auto call = static_cast<Call>(purpose & 7);
-  std::string words = kNames[std::min<std::size_t>(purpose & 7, kNames.size() - 1)];
+  const auto call = static_cast<Call>(word & 7);
+  std::string words = kNames[std::min<std::size_t>(word & 7, kNames.size() - 1)];
   if (call == Call::kBarrier) return words;
-  words += cat(" of ", grouped(static_cast<std::int64_t>(purpose >> 22)), " bytes");
-  if (call == Call::kBroadcast) words += cat(" from rank ", purpose >> 12 & 1023);
+  words += cat(" of ", grouped(static_cast<std::int64_t>(word >> 22)), " bytes");
+  if (call == Call::kBroadcast) words += cat(" from rank ", word >> 12 & 1023);
   if (call == Call::kAllReduce || call == Call::kReduceScatter)
-    words += cat(" (", kOps[std::min<std::size_t>(purpose >> 9 & 7, kOps.size() - 1)], " of ",
-                 c10::toString(static_cast<c10::ScalarType>(purpose >> 3 & 63)), ")");
+    words += cat(" (", kOps[std::min<std::size_t>(word >> 9 & 7, kOps.size() - 1)], " of ",
+                 c10::toString(static_cast<c10::ScalarType>(word >> 3 & 63)), ")");
   return words;
 }
 
@@ -105,7 +101,7 @@ void HostBoard::meet(std::uint64_t what) {
   marks_.arrive(generation, true, what);
   wait(marks_, generation, [&] { return marks_.all_arrived(generation); });
   for (int rank = 0; rank < ranks_.size(); ++rank)
-    if (const std::uint64_t theirs = marks_.purpose(rank, generation); theirs != what)
+    if (const std::uint64_t theirs = marks_.came_for(rank, generation); theirs != what)
       throw MeetFailure{MeetFailure::Kind::kOther,
                         cat(name_of(rank), " made another call: ", words_of(theirs), " there, ", words_of(what),
                             " here; make the same calls in the same order on all ranks")};
@@ -113,12 +109,12 @@ void HostBoard::meet(std::uint64_t what) {
 
 void HostBoard::barrier() {
   next_piece();
-  meet(purpose_of(Call::kBarrier, 0, 0, 0, 0));
+  meet(word_of(Call::kBarrier, 0, 0, 0, 0));
 }
 
 void HostBoard::all_reduce(std::byte* data, std::int64_t numel, std::size_t itemsize, const Reduction& reduction) {
   const auto piece = static_cast<std::int64_t>(stage_bytes_ / itemsize);
-  const std::uint64_t what = purpose_of(Call::kAllReduce, reduction, numel * static_cast<std::int64_t>(itemsize));
+  const std::uint64_t what = word_of(Call::kAllReduce, reduction, numel * static_cast<std::int64_t>(itemsize));
   for (std::int64_t first = 0; first < numel; first += piece) {
     const std::int64_t count = std::min(piece, numel - first);
     std::byte* const from = data + size_of(first) * itemsize;
@@ -158,7 +154,7 @@ void HostBoard::broadcast(std::byte* data, std::int64_t bytes, int root) {
     const std::size_t count = std::min(stage_bytes_, size_of(bytes - first));
     next_piece();
     if (ranks_.local_rank == root) std::memcpy(stage(root), data + first, count);
-    meet(purpose_of(Call::kBroadcast, 0, 0, root, bytes));
+    meet(word_of(Call::kBroadcast, 0, 0, root, bytes));
     if (ranks_.local_rank != root) std::memcpy(data + first, stage(root), count);
   }
 }
@@ -173,7 +169,7 @@ void HostBoard::all_gather(std::byte* output, const std::byte* input, const std:
     next_piece();
     std::memcpy(stage(ranks_.local_rank), input + std::min(first, bytes[size_of(ranks_.local_rank)]),
                 count_at(ranks_.local_rank, first));
-    meet(purpose_of(Call::kAllGather, 0, 0, 0, longest));
+    meet(word_of(Call::kAllGather, 0, 0, 0, longest));
     std::byte* to = output + first;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const std::byte* const from = rank == ranks_.local_rank ? input + first : stage(rank);
@@ -192,7 +188,7 @@ void HostBoard::reduce_scatter(std::byte* output, const std::byte* input, std::i
     for (int rank = 0; rank < ranks_.size(); ++rank)
       std::memcpy(stage(ranks_.local_rank) + size_of(rank * count) * itemsize,
                   input + size_of(rank * numel + first) * itemsize, size_of(count) * itemsize);
-    meet(purpose_of(Call::kReduceScatter, reduction, numel * static_cast<std::int64_t>(itemsize)));
+    meet(word_of(Call::kReduceScatter, reduction, numel * static_cast<std::int64_t>(itemsize)));
     std::vector<std::byte*> inputs = stages();
     for (std::byte*& each : inputs) each += size_of(ranks_.local_rank * count) * itemsize;
     std::byte* const to = output + size_of(first) * itemsize;

@@ -47,7 +47,7 @@ bool MarkSet::all_arrived(std::uint64_t generation) const {
   return !missing(generation);
 }
 
-std::uint64_t MarkSet::purpose(int rank, std::uint64_t generation) const {
+std::uint64_t MarkSet::came_for(int rank, std::uint64_t generation) const {
   return arrivals_[rank].what[generation % 2].load(std::memory_order_relaxed);
 }
 

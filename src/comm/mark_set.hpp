@@ -9,6 +9,9 @@
 namespace accel::detail {
 
 constexpr std::size_t kCacheLine = 64;
+constexpr std::size_t up_to_line(std::size_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
 
 /// How long a rank that waits keeps its core: first busy, then offering it to others, then asleep.
 struct WaitStyle {
@@ -44,7 +47,7 @@ class MarkSet {
   [[nodiscard]] bool finished(std::uint64_t generation, std::uint32_t pieces) const;
 
   /// What a rank came for: after all_arrived(generation), and before this rank arrives again.
-  [[nodiscard]] std::uint64_t purpose(int rank, std::uint64_t generation) const;
+  [[nodiscard]] std::uint64_t came_for(int rank, std::uint64_t generation) const;
 
   /// A rank that has not arrived; nothing if all have.
   [[nodiscard]] std::optional<int> missing(std::uint64_t generation) const;

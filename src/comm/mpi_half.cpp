@@ -1,10 +1,7 @@
-#include "comm/half_convert.hpp"
+#include "comm/combine.hpp"
 #include "comm/mpi_buffers.hpp"
-#include "comm/scale.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -14,61 +11,13 @@ namespace {
 // A piece is cut into one shard a rank, of this many elements at most: what arrives stays in the second cache.
 constexpr std::int64_t kShard = std::int64_t{1} << 16;
 
-// Sums of this many elements stay in the first cache while the ranks' shards are added.
-constexpr std::int64_t kChunk = 2048;
-
-// NaN goes through, as in at::min and at::max.
-float smaller(float a, float b) {
-  return std::isnan(a) || a < b ? a : b;
-}
-float larger(float a, float b) {
-  return std::isnan(a) || a > b ? a : b;
-}
-
-void accumulate(float* __restrict sums, const float* __restrict values, std::int64_t numel, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      for (std::int64_t i = 0; i < numel; ++i) sums[i] += values[i];
-      return;
-    case ReduceOp::kProduct:
-      for (std::int64_t i = 0; i < numel; ++i) sums[i] *= values[i];
-      return;
-    case ReduceOp::kMin:
-      for (std::int64_t i = 0; i < numel; ++i) sums[i] = smaller(sums[i], values[i]);
-      return;
-    case ReduceOp::kMax:
-      for (std::int64_t i = 0; i < numel; ++i) sums[i] = larger(sums[i], values[i]);
-      return;
-  }
-}
-
 // Combines `ranks` shards of `numel` elements that lie behind one another, in order of rank, and rounds once.
-template <class Half>
-void combine(Half* output, const Half* shards, std::int64_t numel, const Reduction& reduction, int ranks) {
-  std::array<float, kChunk> sums;
-  std::array<float, kChunk> values;
-  const int divisor = reduction.op == ReduceOp::kAvg ? ranks : 1;
-  for (std::int64_t first = 0; first < numel; first += kChunk) {
-    const std::int64_t count = std::min(kChunk, numel - first);
-    widen(sums.data(), shards + first, count);
-    for (int rank = 1; rank < ranks; ++rank) {
-      widen(values.data(), shards + rank * numel + first, count);
-      accumulate(sums.data(), values.data(), count, reduction.op);
-    }
-    if (reduction.scales()) scale(sums.data(), count, c10::ScalarType::Float, reduction.factor, divisor);
-    narrow(output + first, sums.data(), count);
-  }
-}
-
-void combine(std::uint16_t* output, const std::uint16_t* shards, std::int64_t numel, const Reduction& reduction,
-             int ranks) {
-  // Both classes are one 16-bit word.
-  if (reduction.dtype == c10::ScalarType::Half)
-    combine(reinterpret_cast<c10::Half*>(output), reinterpret_cast<const c10::Half*>(shards), numel, reduction, ranks);
-  else
-    combine(reinterpret_cast<c10::BFloat16*>(output), reinterpret_cast<const c10::BFloat16*>(shards), numel, reduction,
-            ranks);
+void combine_shards(std::uint16_t* output, std::uint16_t* shards, std::int64_t numel, const Reduction& reduction,
+                    int ranks) {
+  std::vector<std::byte*> inputs;
+  for (int rank = 0; rank < ranks; ++rank) inputs.push_back(reinterpret_cast<std::byte*>(shards + rank * numel));
+  auto* const to = reinterpret_cast<std::byte*>(output);
+  combine(inputs, {&to, 1}, numel, reduction, ranks);
 }
 
 // How a piece is cut into shards: the first `extra` ranks have one element more.
@@ -102,7 +51,7 @@ class HalfReducer {
     require_mpi(MPI_Alltoallv(piece, shards.counts.data(), shards.firsts.data(), MPI_UINT16_T, received_.data(),
                               received_counts.data(), received_firsts.data(), MPI_UINT16_T, ring_.communicator),
                 "MPI_Alltoallv");
-    combine(own, received_.data(), mine, reduction_, ring_.size);
+    combine_shards(own, received_.data(), mine, reduction_, ring_.size);
     require_mpi(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, piece, shards.counts.data(), shards.firsts.data(),
                                MPI_UINT16_T, ring_.communicator),
                 "MPI_Allgatherv");
@@ -114,7 +63,7 @@ class HalfReducer {
     require_mpi(MPI_Alltoall(packed, static_cast<int>(numel), MPI_UINT16_T, received_.data(), static_cast<int>(numel),
                              MPI_UINT16_T, ring_.communicator),
                 "MPI_Alltoall");
-    combine(output, received_.data(), numel, reduction_, ring_.size);
+    combine_shards(output, received_.data(), numel, reduction_, ring_.size);
   }
 
  private:

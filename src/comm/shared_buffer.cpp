@@ -14,10 +14,6 @@
 namespace accel::detail {
 namespace {
 
-std::size_t up_to_line(std::size_t bytes) {
-  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-}
-
 /// Where marks and data of each buffer lie in the segment of every rank. The first line tells one segment from another.
 struct Places {
   std::vector<std::size_t> marks;

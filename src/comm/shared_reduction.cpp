@@ -16,7 +16,7 @@ constexpr std::size_t kPiecesOfRank = 8;
 constexpr std::size_t kAcrossPiece = std::size_t{1} << 20;
 
 std::int64_t whole_lines(std::size_t bytes, std::size_t itemsize) {
-  return static_cast<std::int64_t>((bytes + kCacheLine - 1) / kCacheLine * kCacheLine / itemsize);
+  return static_cast<std::int64_t>(up_to_line(bytes) / itemsize);
 }
 
 }  // namespace
