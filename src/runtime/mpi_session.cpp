@@ -55,8 +55,12 @@ int cores_of(MPI_Comm host) {
 
 // Whether a rank that waits gives its core to one that works; nothing where this MPI has no such setting.
 std::optional<bool> yields_when_idle() {
+  // Asked for MPI's own level: Open MPI 4.1 takes what is asked here for the level of MPI as a whole, and calls from
+  // several threads then share requests that are made for one.
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
   int provided = 0;
-  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return std::nullopt;
+  if (MPI_T_init_thread(level, &provided) != MPI_SUCCESS) return std::nullopt;
   std::optional<bool> answer;
   int index = 0;
   MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;

@@ -9,6 +9,8 @@
 
 #include <ATen/ATen.h>
 
+#include <sched.h>
+
 #include <atomic>
 
 namespace {
@@ -27,9 +29,31 @@ std::uint64_t bytes(long count, MPI_Datatype type) {
   return static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(size);
 }
 
+int tool_level = -1;  // what the tool interface was asked for
+
+// All ranks begin on one processor, so that the session finds more ranks than cores.
+cpu_set_t begin_on_one_processor() {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  sched_getaffinity(0, sizeof(all), &all);
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  sched_setaffinity(0, sizeof(one), &one);
+  return all;
+}
+const cpu_set_t all_processors = begin_on_one_processor();
+
 }  // namespace
 
 extern "C" {
+
+int MPI_T_init_thread(int required, int* provided) {
+  tool_level = required;
+  return PMPI_T_init_thread(required, provided);
+}
 
 int MPI_Allreduce(const void* from, void* to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
   reduced += bytes(count, type);
@@ -99,6 +123,15 @@ void check_bytes(std::atomic<std::uint64_t>& counter, Operation operation, std::
 }
 
 }  // namespace
+
+// Open MPI 4.1 lowers the level of MPI itself to what the tool interface is asked for: threads then corrupt its
+// requests.
+TEST_CASE("the tool interface is opened at the thread level of MPI") {
+  sched_setaffinity(0, sizeof(all_processors), &all_processors);
+  int level = 0;
+  PMPI_Query_thread(&level);
+  CHECK(tool_level == (world().rank() == 0 ? level : -1));
+}
 
 TEST_CASE("bytes in comm_stats are the bytes that MPI is given, and those that it is not") {
   const auto size = static_cast<std::uint64_t>(world().size());
