@@ -3,6 +3,7 @@
 /// All of accel but interop.hpp, which shows MPI and c10d.
 
 #include <accel/accelerator.hpp>
+#include <accel/averaging.hpp>
 #include <accel/collectives.hpp>
 #include <accel/data.hpp>
 #include <accel/device.hpp>
@@ -12,5 +13,6 @@
 #include <accel/optimizer.hpp>
 #include <accel/process.hpp>
 #include <accel/progress.hpp>
+#include <accel/running_statistics.hpp>
 #include <accel/scheduler.hpp>
 #include <accel/version.hpp>

@@ -116,8 +116,8 @@ class [[nodiscard("an operation must be waited for: call wait()")]] ACCEL_API Wo
 ///
 /// Collective: every rank of `group` calls it, in the same order, with equal shapes and dtypes.
 /// @param tensor  any shape, contiguous or not, zero elements allowed; float64/32, float16, bfloat16, int8..int64,
-///                uint8, bool; on CPU or CUDA. 16-bit floats are summed in float32 and rounded once (CPU; NCCL
-///                rounds on the way).
+///                uint8, bool, complex128/64 (kSum and kAvg); on CPU or CUDA. 16-bit floats are summed in float32
+///                and rounded once (CPU; NCCL rounds on the way).
 /// @throws UsageError   dtype or layout not supported.   @throws CommError  a peer is lost.
 ACCEL_API void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, const Group& group = world(),
                           SourceLocation where = SourceLocation::current());

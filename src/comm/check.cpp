@@ -2,6 +2,7 @@
 
 #include <accel/error.hpp>
 
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/ScalarType.h>
 
 namespace accel::detail {
@@ -19,6 +20,8 @@ bool can_travel(c10::ScalarType dtype) {
     case c10::ScalarType::Char:
     case c10::ScalarType::Byte:
     case c10::ScalarType::Bool:
+    case c10::ScalarType::ComplexDouble:
+    case c10::ScalarType::ComplexFloat:
       return true;
     default:
       return false;
@@ -45,9 +48,11 @@ std::string defect_of(const at::Tensor& tensor, const char* argument) {
     return cat("expected a dense `", argument, "`, found layout ", tensor.layout(),
                "; convert it, as in tensor.to_dense()");
   if (!can_travel(tensor.scalar_type()))
-    return cat("expected float64/32/16, bfloat16, int8..int64, uint8 or bool as dtype of `", argument, "`, found ",
-               c10::toString(tensor.scalar_type()),
-               tensor.is_complex() ? "; send at::view_as_real(tensor)" : "; convert it with tensor.to(...)");
+    return cat("expected float64/32/16, bfloat16, complex128/64, int8..int64, uint8 or bool as dtype of `", argument,
+               "`, found ", c10::toString(tensor.scalar_type()), "; convert it with tensor.to(...)");
+  if (tensor.is_conj())
+    return cat("expected numbers as they lie in memory as `", argument, "`, found a lazily conjugated view; give ",
+               "tensor.resolve_conj()");
   return {};
 }
 
@@ -62,7 +67,19 @@ void check_output(const CallSite& site, const at::Tensor& tensor, const char* ar
                           "(strides ", tensor.strides(), "); give tensor.contiguous()"));
 }
 
+at::Tensor numbers_of(const at::Tensor& tensor) {
+  return tensor.is_complex() ? at::view_as_real(tensor.detach()) : tensor;
+}
+
 void check_reduce(const CallSite& site, const at::Tensor& tensor, const ReduceSpec& spec) {
+  const bool sums = spec.op == ReduceOp::kSum || spec.op == ReduceOp::kAvg;
+  if (tensor.is_complex()) {
+    if (!sums)
+      usage_error(site, cat("expected kSum or kAvg for complex numbers, found another operation on ",
+                            c10::toString(tensor.scalar_type()),
+                            "; gather the tensors with all_gather and combine them, or reduce abs() and angle()"));
+    return;
+  }
   if (spec.op != ReduceOp::kAvg && spec.factor == 1.0) return;
   if (!tensor.is_floating_point())
     usage_error(site, cat("expected a floating dtype for ", spec.op == ReduceOp::kAvg ? "kAvg" : "a factor", ", found ",

@@ -29,7 +29,11 @@ void check_tensor(const CallSite& site, const at::Tensor& tensor, const char* ar
 /// As check_tensor, and no two elements share memory: results are written into it.
 void check_output(const CallSite& site, const at::Tensor& tensor, const char* argument);
 
-/// Averages and factors want floating dtypes.
+/// The numbers that travel for a checked tensor: of a complex one its real and imaginary parts ([..., 2], the same
+/// memory), any other as it is.
+at::Tensor numbers_of(const at::Tensor& tensor);
+
+/// Averages and factors want floating or complex dtypes; complex numbers have no order, and products mix their parts.
 void check_reduce(const CallSite& site, const at::Tensor& tensor, const ReduceSpec& spec);
 
 void check_rank(const CallSite& site, int rank, const char* argument);

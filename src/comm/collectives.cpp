@@ -33,7 +33,7 @@ Pending start_all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const
   check_reduce(site, tensor, spec);
   Channel& channel = channel_for(site, tensor.device());
   mark_written(tensor);
-  return channel.all_reduce(tensor, spec, {spec.purpose, async, where});
+  return channel.all_reduce(numbers_of(tensor), spec, {spec.purpose, async, where});
 }
 
 Pending start_broadcast(const at::Tensor& tensor, int root, Purpose purpose, const Group& group, bool async,
@@ -43,7 +43,7 @@ Pending start_broadcast(const at::Tensor& tensor, int root, Purpose purpose, con
   check_rank(site, root, "root");
   Channel& channel = channel_for(site, tensor.device());
   if (group.rank() != root) mark_written(tensor);
-  return channel.broadcast(tensor, root, {purpose, async, where});
+  return channel.broadcast(numbers_of(tensor), root, {purpose, async, where});
 }
 
 Pending start_all_gather_into(const at::Tensor& output, const at::Tensor& tensor, Purpose purpose, const Group& group,
@@ -54,7 +54,7 @@ Pending start_all_gather_into(const at::Tensor& output, const at::Tensor& tensor
   check_gathered(site, output, "output", tensor, "tensor");
   Channel& channel = channel_for(site, tensor.device());
   mark_written(output);
-  return channel.all_gather_into(output, tensor, {purpose, async, where});
+  return channel.all_gather_into(numbers_of(output), numbers_of(tensor), {purpose, async, where});
 }
 
 Pending start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
@@ -66,7 +66,7 @@ Pending start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, 
   check_reduce(site, input, spec);
   Channel& channel = channel_for(site, input.device());
   mark_written(output);
-  return channel.reduce_scatter(output, input, spec, {spec.purpose, async, where});
+  return channel.reduce_scatter(numbers_of(output), numbers_of(input), spec, {spec.purpose, async, where});
 }
 
 void check_peer(const CallSite& site, int peer, int tag, const char* argument) {
@@ -83,7 +83,7 @@ Pending start_send(const at::Tensor& tensor, int to, const Group& group, int tag
   const CallSite site{"send", group, where};
   check_tensor(site, tensor, "tensor");
   check_peer(site, to, tag, "to");
-  return channel_for(site, tensor.device()).send(tensor, to, tag, {Purpose::kUser, async, where});
+  return channel_for(site, tensor.device()).send(numbers_of(tensor), to, tag, {Purpose::kUser, async, where});
 }
 
 Pending start_recv(const at::Tensor& tensor, int from, const Group& group, int tag, bool async,
@@ -93,7 +93,7 @@ Pending start_recv(const at::Tensor& tensor, int from, const Group& group, int t
   check_peer(site, from, tag, "from");
   Channel& channel = channel_for(site, tensor.device());
   mark_written(tensor);
-  return channel.recv(tensor, from, tag, {Purpose::kUser, async, where});
+  return channel.recv(numbers_of(tensor), from, tag, {Purpose::kUser, async, where});
 }
 
 // Control messages go over the CPU where the group has it, and a barrier holds the host, not a stream.

@@ -93,7 +93,7 @@ std::vector<at::Tensor> gather_rows(const at::Tensor& tensor, const std::vector<
   if (scalar) shape.push_back(1);
   shape[0] = all_rows;
   const at::Tensor buffer = at::empty(shape, tensor.options().requires_grad(false));
-  channel->all_gather_rows(buffer, tensor.detach(), rows, {purpose, false, where});
+  channel->all_gather_rows(numbers_of(buffer), numbers_of(tensor.detach()), rows, {purpose, false, where});
 
   std::vector<at::Tensor> tensors;
   std::int64_t first = 0;

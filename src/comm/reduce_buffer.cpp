@@ -2,6 +2,9 @@
 
 #include "comm/group_impl.hpp"
 
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
+
 namespace accel::detail {
 namespace {
 
@@ -24,6 +27,24 @@ class PlainBuffer final : public ReduceBuffer {
   Work work_;
 };
 
+/// A buffer of complex numbers: reduced as that of their parts.
+class ComplexBuffer final : public ReduceBuffer {
+ public:
+  explicit ComplexBuffer(std::shared_ptr<ReduceBuffer> parts)
+      : ReduceBuffer(at::view_as_complex(parts->flat().view({-1, 2}))), parts_(std::move(parts)) {}
+
+  void start(const ReduceSpec& spec, const Group& group, const SourceLocation& where) override {
+    parts_->start(spec, group, where);
+  }
+  void wait() override { parts_->wait(); }
+  void run(const ReduceSpec& spec, const Group& group, const SourceLocation& where) override {
+    parts_->run(spec, group, where);
+  }
+
+ private:
+  const std::shared_ptr<ReduceBuffer> parts_;
+};
+
 }  // namespace
 
 std::vector<std::shared_ptr<ReduceBuffer>> GroupImpl::reduce_buffers(const std::vector<at::Tensor>& flats,
@@ -34,7 +55,12 @@ std::vector<std::shared_ptr<ReduceBuffer>> GroupImpl::reduce_buffers(const std::
 }
 
 std::vector<std::shared_ptr<ReduceBuffer>> reduce_buffers(const std::vector<at::Tensor>& flats, const Group& group) {
-  return group.impl().reduce_buffers(flats, group);
+  std::vector<at::Tensor> numbers;
+  for (const at::Tensor& flat : flats) numbers.push_back(flat.is_complex() ? at::view_as_real(flat).view(-1) : flat);
+  auto buffers = group.impl().reduce_buffers(numbers, group);
+  for (std::size_t at = 0; at < flats.size(); ++at)
+    if (flats[at].is_complex()) buffers[at] = std::make_shared<ComplexBuffer>(std::move(buffers[at]));
+  return buffers;
 }
 
 }  // namespace accel::detail

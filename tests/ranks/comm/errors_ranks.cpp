@@ -38,7 +38,9 @@ TEST_CASE("tensors that cannot travel are refused by name") {
   at::Tensor expanded = at::zeros({1}).expand({4});
   CHECK(contains(refusal([&] { all_reduce(undefined); }), "undefined"));
   CHECK(contains(refusal([&] { all_reduce(sparse); }), "Sparse"));
-  CHECK(contains(refusal([&] { all_reduce(complex); }), "ComplexFloat; send at::view_as_real"));
+  CHECK(contains(refusal([&] { all_reduce(complex, ReduceOp::kMax); }), "kSum or kAvg for complex numbers"));
+  at::Tensor conjugated = complex.conj();
+  CHECK(contains(refusal([&] { all_reduce(conjugated); }), "give tensor.resolve_conj()"));
   CHECK(contains(refusal([&] { all_reduce(whole, ReduceOp::kAvg); }), "floating dtype for kAvg, found Int"));
   CHECK(contains(refusal([&] { all_reduce(expanded); }), "expanded view"));
   CHECK(contains(refusal([&] { all_reduce(expanded); }), "errors_ranks.cpp:"));
