@@ -168,14 +168,15 @@ class Player {
   /// Draws an action for each environment from its own generator, and takes it.
   torch::Tensor act(const torch::Tensor& log_probabilities) {
     const auto right = log_probabilities.exp().cpu().select(-1, 1).contiguous();
-    auto actions = torch::zeros_like(right, torch::kLong);
-    begins_ = torch::zeros_like(right);
+    std::vector<std::int64_t> actions;
+    std::vector<double> begins;
     for (std::size_t k = 0; k < games_.size(); ++k) {
-      const auto at = static_cast<std::int64_t>(k);
-      actions[at] = static_cast<std::int64_t>(games_[k].uniform() < right.const_data_ptr<double>()[k]);
-      begins_[at] = games_[k].step(actions[at].item<bool>()) ? 1.0 : 0.0;
+      const bool go_right = games_[k].uniform() < right.const_data_ptr<double>()[k];
+      actions.push_back(go_right ? 1 : 0);
+      begins.push_back(games_[k].step(go_right) ? 1.0 : 0.0);
     }
-    return actions;
+    begins_ = torch::tensor(begins, torch::kDouble);
+    return torch::tensor(actions, torch::kLong);
   }
 
   example::Flags flags_;

@@ -306,6 +306,69 @@ TEST_CASE("reduce_scatter leaves each rank its slice of the result") {
   });
 }
 
+TEST_CASE("complex numbers travel as they are: sums, means, copies, gathers, slices and messages") {
+  for_each_subject([](const Subject& subject) {
+    const int size = subject.group.size();
+    const int rank = subject.group.rank();
+    // A rank's numbers, and what comes of those of all, out of real parts and imaginary parts that are known to work.
+    const auto numbers = [](int r, const at::Tensor& like) {
+      const at::Tensor real = values_of(r, at::real(like));
+      return at::complex(real, -2.0 * real);
+    };
+    const auto combined = [size](const at::Tensor& like, ReduceOp op) {
+      const at::Tensor real = reduced(at::real(like), op, size);
+      return at::complex(real, -2.0 * real);
+    };
+    for (const at::ScalarType dtype : {at::kComplexFloat, at::kComplexDouble})
+      for (const Layout layout : kLayouts)
+        for (const std::int64_t numel : {0, 6, 70002})
+          for (const bool async : {false, true}) {
+            INFO("dtype ", c10::toString(dtype), " layout ", static_cast<int>(layout), " numel ", numel);
+            const auto mine = [&] {
+              at::Tensor tensor = tensor_of(numel, dtype, layout, subject);
+              return tensor.copy_(numbers(rank, tensor));
+            };
+            for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
+              at::Tensor tensor = mine();
+              const auto version = tensor._version();
+              run(
+                  async, [&] { all_reduce(tensor, op, subject.group); },
+                  [&] { return all_reduce_async(tensor, op, subject.group); });
+              CHECK(at::equal(tensor.cpu(), combined(tensor, op).cpu()));
+              CHECK(tensor._version() > version);
+              at::Tensor slice = tensor_of(numel, dtype, Layout::kContiguous, subject);
+              const at::Tensor rows = mine().reshape({-1}).repeat({size, 1});
+              run(
+                  async, [&] { reduce_scatter(slice, rows, op, subject.group); },
+                  [&] { return reduce_scatter_async(slice, rows, op, subject.group); });
+              CHECK(at::equal(slice.cpu(), combined(tensor, op).reshape({-1}).cpu()));
+            }
+            at::Tensor copy = mine();
+            broadcast(copy, size - 1, subject.group);
+            CHECK(at::equal(copy.cpu(), numbers(size - 1, copy).cpu()));
+            at::Tensor rows = at::zeros({size, numel}, at::TensorOptions(dtype).device(subject.device));
+            all_gather_into(rows, mine().reshape({-1}), subject.group);
+            const auto ragged = all_gather(mine().reshape({-1}).narrow(0, 0, numel == 0 ? 0 : rank + 1), subject.group);
+            for (int r = 0; r < size; ++r) {
+              CHECK(at::equal(rows[r].cpu(), numbers(r, copy).reshape({-1}).cpu()));
+              const at::Tensor row = numbers(r, copy).reshape({-1}).narrow(0, 0, numel == 0 ? 0 : r + 1);
+              CHECK(at::equal(ragged[static_cast<std::size_t>(r)].cpu(), row.cpu()));
+            }
+            if (size == 1) continue;
+            at::Tensor received = tensor_of(numel, dtype, layout, subject);
+            Work receive = recv_async(received, (rank + size - 1) % size, subject.group);
+            const at::Tensor sent = mine();
+            Work send = send_async(sent, (rank + 1) % size, subject.group);
+            receive.wait();
+            send.wait();
+            CHECK(at::equal(received.cpu(), numbers((rank + size - 1) % size, received).cpu()));
+          }
+    const auto scalars = all_gather(at::complex(at::full({}, rank + 1.0), at::full({}, 2.0)), subject.group);
+    CHECK(scalars.back().dim() == 0);
+    CHECK(scalars.back().item<c10::complex<double>>() == c10::complex<double>(size, 2.0));
+  });
+}
+
 TEST_CASE("case 119: receive first, then send, on all ranks of a ring") {
   for_each_subject([](const Subject& subject) {
     const int size = subject.group.size();

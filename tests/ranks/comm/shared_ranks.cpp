@@ -85,6 +85,31 @@ TEST_CASE("a buffer is reduced in every dtype, with every operation and length, 
       }
 }
 
+TEST_CASE("a buffer of complex numbers is reduced in the memory that its parts share") {
+  for (const at::ScalarType dtype : {at::kComplexFloat, at::kComplexDouble})
+    for (const std::int64_t numel : {0, 1, 5002, 300002}) {
+      const at::Tensor like = at::zeros({numel}, dtype);
+      const auto buffers = reduce_buffers({like, at::zeros({3})}, world());
+      for (const bool background : {false, true}) {
+        INFO("dtype ", c10::toString(dtype), " numel ", numel);
+        const at::Tensor real = values_of(rank(), at::real(like));
+        buffers[0]->flat().copy_(at::complex(real, 3.0 * real));
+        const OperationStats before = carried(Transport::kShared);
+        const ReduceSpec spec{.op = ReduceOp::kSum, .factor = 0.5, .purpose = Purpose::kGradient};
+        if (background) {
+          buffers[0]->start(spec, world(), {});
+          buffers[0]->wait();
+        } else {
+          buffers[0]->run(spec, world(), {});
+        }
+        const at::Tensor sum = reduced(at::real(like), ReduceOp::kSum, ranks());
+        CHECK(at::equal(buffers[0]->flat(), at::complex(sum, 3.0 * sum) * 0.5));
+        const bool shares = ranks() > 1 && carried(Transport::kMpi).bytes == 0;
+        CHECK(carried(Transport::kShared).bytes - before.bytes == (shares ? like.nbytes() : 0));
+      }
+    }
+}
+
 TEST_CASE("sums are added in order of rank: equal on all ranks and in every repeat, to the bit") {
   const auto of_rank = [](int r) {
     at::Generator generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(r + 5));
