@@ -5,12 +5,16 @@
   docs_check.py extract <document> <output>                             the program of a document, for the build
   docs_check.py run <document> <ranks> -- <command>...                  its output against the one in the document
   docs_check.py links <root>                                            files and headings that links name
+  docs_check.py diffs <root>                                            what documents say about differences of files
 
 A fenced block says what it is: ```cpp is the inside of a function, with the names of prelude.hpp in sight;
 ```cpp declarations stands at global scope; ```cpp program is a whole file with a main. A block ```text ranks=2 is what
-the program of the same document prints on two ranks.
+the program of the same document prints on two ranks. ```diff first second shows all lines in which two files of the
+project differ. A row | `name` | ... | 12 | in examples/README.md ends with the number of lines in which
+by_feature/name_bare.cpp and by_feature/name.cpp differ.
 """
 
+import difflib
 import re
 import subprocess
 import sys
@@ -153,6 +157,42 @@ def links(root):
     return 1 if broken else 0
 
 
+def changed_lines(first, second):
+    """The lines that `diff` marks, each with its sign; blank ones left out."""
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in (first, second)]
+    marked = difflib.unified_diff(*texts, lineterm="", n=0)
+    return [line for line in marked if not line.startswith(("---", "+++", "@@")) and line[1:].strip()]
+
+
+def wrong_blocks(root):
+    for document in documents(root):
+        for info, first, text in blocks(document):
+            if info.split()[:1] != ["diff"]:
+                continue
+            before, after = (root / name for name in info.split()[1:])
+            found = changed_lines(before, after)
+            if [line for line in text.split("\n") if line.strip()] != found:
+                yield f"{document.relative_to(root)}:{first}: expected the block\n" + "\n".join(found)
+
+
+def wrong_rows(root):
+    table, folder = root / "examples/README.md", root / "examples/by_feature"
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", table.read_text(encoding="utf-8"), re.MULTILINE))
+    names = {path.name.removesuffix("_bare.cpp") for path in folder.glob("*_bare.cpp")}
+    if not names or set(rows) != names:
+        yield f"examples/README.md: expected a row for each of {sorted(names)}, found {sorted(rows)}"
+    for name in sorted(names & set(rows)):
+        count = len(changed_lines(folder / f"{name}_bare.cpp", folder / f"{name}.cpp"))
+        if count != int(rows[name]):
+            yield f"examples/README.md: {name}: expected {count} changed lines, found {rows[name]}"
+
+
+def diffs(root):
+    wrong = [*wrong_blocks(root), *wrong_rows(root)]
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
 def main(words):
     command = []
     if "--" in words:
@@ -164,10 +204,12 @@ def main(words):
         extract(Path(arguments[0]).resolve(), Path(arguments[1]))
     elif call == "run":
         run(Path(arguments[0]).resolve(), arguments[1], command)
+    elif call == "diffs":
+        return diffs(Path(arguments[0]).resolve())
     elif call == "links":
         return links(Path(arguments[0]).resolve())
     else:
-        sys.exit(f"expected compile, extract, run or links, found '{call}'")
+        sys.exit(f"expected compile, extract, run, links or diffs, found '{call}'")
     return 0
 
 
