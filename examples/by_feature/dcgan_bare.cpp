@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
       const auto real = dcgan::images_of(batch, flags, step, 0);
       const auto fake = generator->forward(dcgan::draw_noise(flags, step, 0, 1));
 
-      d_optimizer.zero_grad();                                                 // also of what the generator's loss left
+      d_optimizer.zero_grad();  // here: the generator's loss went through it too
       const auto on_real = dcgan::loss_of(discriminator->forward(real), 0.9);  // not 1: keeps it from growing too sure
       example::require_finite(on_real, step);
       on_real.backward();

@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
   torch::manual_seed(flags.seed);
   freeze_thaw::Net net;
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-2));
-  auto optimizer = std::get<1>(accelerator.prepare(net, adamw));
+  accelerator.prepare(net);
+  auto optimizer = accelerator.prepare(adamw);
 
   example::Record record(flags, accelerator.is_main_process());
   freeze_thaw::set_trainable(*net->encoder, false);

@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
   torch::manual_seed(flags.seed);
   growing_parameters::Splats splats(16);
   torch::optim::Adam adam(growing_parameters::parameter_groups(splats));
-  auto optimizer = std::get<1>(accelerator.prepare(splats, adam));
+  accelerator.prepare(splats);
+  auto optimizer = accelerator.prepare(adam);
 
   example::Record record(flags, accelerator.is_main_process());
   growing_parameters::Growth growth(options);

@@ -12,6 +12,7 @@ namespace growing_parameters {
 struct Options {
   example::Flags flags = {};
   std::int64_t grow_every = 100;
+  double prune_below = 0.3;
 };
 
 /// A model without torch::nn: three tensors with a row for each Gaussian.
@@ -66,7 +67,8 @@ inline void exchange(torch::optim::Optimizer& optimizer, torch::Tensor& tensor, 
 /// Watches the gradients of positions, and from time to time splits Gaussians and removes others.
 class Growth {
  public:
-  explicit Growth(const Options& options) : seed_(options.flags.seed), every_(options.grow_every) {}
+  explicit Growth(const Options& options)
+      : seed_(options.flags.seed), every_(options.grow_every), prune_below_(options.prune_below) {}
 
   /// Takes in the gradients of one optimizer step.
   void watch(const Splats& splats) {
@@ -83,15 +85,15 @@ class Growth {
     const torch::NoGradGuard no_grad;
     const auto before = splats.positions.size(0);
     const auto weight = splats.colors.abs().amax(1) * splats.log_scales.sum(1).exp();  // the strongest colour x area
-    const auto kept = weight.gt(0.05 * weight.mean()).nonzero().squeeze(1);
+    const auto kept = weight.gt(prune_below_ * weight.mean()).nonzero().squeeze(1);
     const auto pull = pull_.index_select(0, kept);
-    const auto parents = kept.index_select(0, std::get<1>(pull.topk((kept.size(0) * 9 + 9) / 10)));
+    const auto parents = kept.index_select(0, pull.gt(0.5 * pull.mean()).nonzero().squeeze(1));
 
     // A parent becomes its first child in place; the second is a row at the end.
     const auto splits = torch::zeros_like(weight).index_fill_(0, parents, 1.0);
     const auto from = torch::cat({kept, parents});
     const auto stays =
-        torch::cat({1.0 - splits.index_select(0, kept), torch::zeros_like(weight).slice(0, 0, parents.size(0))});
+        torch::cat({1.0 - splits.index_select(0, kept), torch::zeros({parents.size(0)}, weight.options())});
     const auto child = (1.0 - stays).unsqueeze(1);
     auto generator = at::detail::createCPUGenerator(seed_ * 1'000'003 + static_cast<std::uint64_t>(watched_));
     const auto shift = torch::randn({from.size(0), 2}, generator).to(weight.device());
@@ -113,6 +115,7 @@ class Growth {
 
   std::uint64_t seed_;
   std::int64_t every_;
+  double prune_below_;
   torch::Tensor pull_;
   std::int64_t watched_ = 0;
 };
@@ -140,13 +143,16 @@ inline Batch draw(const example::Flags& flags, std::int64_t step, int rank, int 
 
 inline Options read_options(int argc, char** argv, example::Twin twin) {
   Options options;
-  options.flags = example::read_flags(argc, argv, "Fits a picture by Gaussians whose number grows.", twin,
-                                      {.steps = 600, .batch_size = 1024}, [&](CLI::App& app) {
-                                        app.add_option("--grow-every", options.grow_every,
-                                                       "optimizer steps before each of two rounds of growth")
-                                            ->check(CLI::Range(1, 1 << 30))
-                                            ->capture_default_str();
-                                      });
+  options.flags = example::read_flags(
+      argc, argv, "Fits a picture by Gaussians whose number grows.", twin, {.steps = 600, .batch_size = 1024},
+      [&](CLI::App& app) {
+        app.add_option("--grow-every", options.grow_every, "optimizer steps before each of two rounds of growth")
+            ->check(CLI::Range(1, 1 << 30))
+            ->capture_default_str();
+        app.add_option("--prune-below", options.prune_below, "remove Gaussians weaker than this part of the mean")
+            ->check(CLI::Range(0.0, 0.9))
+            ->capture_default_str();
+      });
   return options;
 }
 

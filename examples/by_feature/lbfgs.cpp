@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   torch::manual_seed(flags.seed);
   lbfgs::Signal signal;
   torch::optim::LBFGS torch_lbfgs(signal->parameters(), lbfgs::options());
-  auto optimizer = std::get<1>(accelerator.prepare(signal, torch_lbfgs));
+  accelerator.prepare(signal);
+  auto optimizer = accelerator.prepare(torch_lbfgs);
 
   example::Record record(flags, accelerator.is_main_process());
   std::int64_t evaluations = 0;

@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
   torch::manual_seed(flags.seed);
   lstm_lm::Net net(text.symbols());
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(5e-3));
-  auto optimizer = std::get<1>(accelerator.prepare(net, adamw));
+  accelerator.prepare(net);
+  auto optimizer = accelerator.prepare(adamw);
 
   example::Record record(flags, accelerator.is_main_process());
   lstm_lm::Memory memory;

@@ -27,7 +27,7 @@ struct Options {
 inline Options read_options(int argc, char** argv, example::Twin twin) {
   Options options;
   options.flags = example::read_flags(
-      argc, argv, "Trains an LSTM on the characters of a text.", twin, {.steps = 500, .batch_size = 32},
+      argc, argv, "Trains an LSTM on the characters of a text.", twin, {.steps = 1000, .batch_size = 32},
       [&](CLI::App& app) {
         app.add_option("--text", options.text, "file to read")->capture_default_str();
         app.add_option("--target", options.target, "stop when the loss is below")->capture_default_str();

@@ -1,6 +1,7 @@
 #pragma once
 
-// A cart-pole whose velocities are hidden, and a recurrent policy for it: environments, rollouts, the loss of PPO.
+// A cart-pole whose velocities are hidden, and a recurrent policy for it: environments, rollouts, the loss of PPO. In
+// float64: a rounding that flipped an action would make runs on other numbers of ranks differ for good.
 
 #include "common.hpp"
 

@@ -12,7 +12,8 @@ void train(const example::Flags& flags, const simulation::Roles& roles, torch::n
   accel::Accelerator accelerator({.gradient_accumulation_steps = flags.gradient_accumulation_steps,
                                   .group = accel::interop::group_from_mpi(roles.part)});
   torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  auto optimizer = std::get<1>(accelerator.prepare(net, adamw));
+  accelerator.prepare(net);
+  auto optimizer = accelerator.prepare(adamw);
 
   example::Record record(flags, accelerator.is_main_process());
   for (std::int64_t step = 0; step < flags.steps; ++step) {

@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
   auto backbone = torchscript::load_backbone(options);
   auto head = torchscript::make_head(backbone);
   torch::optim::AdamW adamw(torchscript::parameter_groups(backbone, head));
-  auto optimizer = std::get<2>(accelerator.prepare(backbone, head, adamw));
+  accelerator.prepare(backbone, head);
+  auto optimizer = accelerator.prepare(adamw);
   const accel::Digits digits(accel::DigitsSplit::kTrain);
 
   example::Record record(flags, accelerator.is_main_process());

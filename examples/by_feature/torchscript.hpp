@@ -22,7 +22,7 @@ struct Options {
 inline Options read_options(int argc, char** argv, example::Twin twin) {
   Options options;
   options.flags = example::read_flags(
-      argc, argv, "Trains a TorchScript backbone and a new head together.", twin, {.steps = 300, .batch_size = 64},
+      argc, argv, "Trains a TorchScript backbone and a new head together.", twin, {.steps = 600, .batch_size = 64},
       [&](CLI::App& app) {
         app.add_option("--backbone", options.backbone,
                        "TorchScript file: images [N, 1, 28, 28] in, features [N, K] out; none: it is made here")

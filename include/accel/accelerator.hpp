@@ -82,7 +82,9 @@ class ACCEL_API Accelerator {
   /// Prepares models, optimizers, loaders and schedulers, in any number and order; returns them in the order given, as
   /// a tuple, one alone bare. Models come back as they were given (a module given by reference as a reference);
   /// optimizers as accel::Optimizer, schedulers as accel::Scheduler, loaders bound to this rank's shard. Optimizers and
-  /// schedulers given as lvalues are referred to and must outlive the prepared ones. Preparing twice is harmless.
+  /// schedulers given as lvalues are referred to and must outlive the prepared ones; temporaries and pointers are kept.
+  /// Things of one program may be prepared in several calls, models no later than they are used; what a call returns
+  /// for a model may be left unused. Preparing twice is harmless.
   ///
   /// Collective: models are compared over ranks, then rank 0's parameters and buffers go to all.
   /// A scheduler is bound to the optimizer of the same call; with as many schedulers as optimizers, the n-th to the
@@ -144,16 +146,18 @@ class ACCEL_API Accelerator {
   ///                         that disagree on models or trainable parameters.
   /// @throws AbandonedError  another rank threw; the window is dropped on all ranks.
   /// @throws CommError       a peer is lost.
-  void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {},
+                SourceLocation where = SourceLocation::current());
   /// Several losses of one micro-batch, in one pass and one round.
-  void backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options = {});
+  void backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options = {},
+                SourceLocation where = SourceLocation::current());
 
   /// Averages what `.grad` holds now over ranks, without hooks, and closes the window: for gradients made by hand, by
   /// graph replay, or by backward in several threads. Collective.
-  void sync(const ModelRef& model);
+  void sync(const ModelRef& model, SourceLocation where = SourceLocation::current());
 
   /// Closes the model's window with what it holds; with nothing on any rank nothing happens. Collective.
-  void finish_window(const ModelRef& model);
+  void finish_window(const ModelRef& model, SourceLocation where = SourceLocation::current());
 
   /// Throws away the model's open window and its gradients. Local: every rank calls it.
   void discard_window(const ModelRef& model);
@@ -179,10 +183,14 @@ class ACCEL_API Accelerator {
 
   // --- ranks ---------------------------------------------------------------------------------------------------------
 
-  [[nodiscard]] bool any(bool value);                      ///< true on some rank. Collective.
-  [[nodiscard]] bool all(bool value);                      ///< true on every rank. Collective.
-  [[nodiscard]] double mean(double value);                 ///< mean over ranks, in float64. Collective.
-  [[nodiscard]] at::Tensor mean(const at::Tensor& value);  ///< mean over ranks, a new tensor; floating. Collective.
+  /// True if it is on some rank. Collective.
+  [[nodiscard]] bool any(bool value, SourceLocation where = SourceLocation::current());
+  /// True if it is on every rank. Collective.
+  [[nodiscard]] bool all(bool value, SourceLocation where = SourceLocation::current());
+  /// Mean over ranks, in float64; not a number on one rank is none on all. Collective.
+  [[nodiscard]] double mean(double value, SourceLocation where = SourceLocation::current());
+  /// Mean over ranks, a new tensor; floating. Collective.
+  [[nodiscard]] at::Tensor mean(const at::Tensor& value, SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] const Group& group() const;
   [[nodiscard]] int process_index() const { return group().rank(); }

@@ -2,6 +2,7 @@
 
 #include <accel/export.hpp>
 #include <accel/model.hpp>
+#include <accel/source_location.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,8 @@ enum class TailPolicy {
 /// What is known about one micro-batch when its guard is opened.
 struct MicroBatchOptions {
   /// Closes the window (true) or says that this micro-batch does not end the data (false), for loops without a prepared
-  /// loader. Every gradient_accumulation_steps-th micro-batch closes all the same.
+  /// loader. Every gradient_accumulation_steps-th micro-batch closes all the same. Where a prepared loader is iterated,
+  /// leave it out: given, it takes the place of what the loader says about its end.
   std::optional<bool> last = std::nullopt;
 };
 
@@ -48,7 +50,7 @@ class [[nodiscard(
   /// Takes part with nothing: for a rank whose data gives no loss here. The micro-batch counts in the window's
   /// position and not in its divisor. Collective where `syncs()`.
   /// @throws UsageError  backward was called in this micro-batch already.
-  void skip() const;
+  void skip(SourceLocation where = SourceLocation::current()) const;
 
  private:
   friend class Accelerator;

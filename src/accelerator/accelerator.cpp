@@ -127,17 +127,18 @@ NoSync Accelerator::no_sync(const ModelRef& model) {
   return {shared(), model};
 }
 
-void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
-  shared()->backward({loss}, options);
+void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options, SourceLocation where) {
+  shared()->at(where).backward({loss}, options);
 }
-void Accelerator::backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options) {
-  shared()->backward(losses, options);
+void Accelerator::backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options,
+                           SourceLocation where) {
+  shared()->at(where).backward(losses, options);
 }
-void Accelerator::sync(const ModelRef& model) {
-  shared()->sync(model);
+void Accelerator::sync(const ModelRef& model, SourceLocation where) {
+  shared()->at(where).sync(model);
 }
-void Accelerator::finish_window(const ModelRef& model) {
-  shared()->finish_window(model);
+void Accelerator::finish_window(const ModelRef& model, SourceLocation where) {
+  shared()->at(where).finish_window(model);
 }
 void Accelerator::discard_window(const ModelRef& model) {
   shared()->discard_window(model);

@@ -47,6 +47,12 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   /// Keeps the tensor of a send alive until MPI is done with it.
   void keep(Work work, const at::Tensor& tensor);
 
+  /// Where the program makes the call that follows, for error texts.
+  AcceleratorImpl& at(const SourceLocation& where) {
+    where_ = where;
+    return *this;
+  }
+
   // window.cpp
   void sync(const ModelRef& model);
   void finish_window(const ModelRef& model);
@@ -132,6 +138,7 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   std::vector<OpenGuard*> guards_;  ///< open ones, innermost last
   std::map<std::tuple<double, c10::ScalarType, std::string>, at::Tensor> roots_;
   std::vector<std::pair<Work, at::Tensor>> kept_;
+  SourceLocation where_;  ///< of the collective call under way; nothing for calls without one
   bool sync_gradients_ = true;
   bool noticed_no_loader_ = false;
 };

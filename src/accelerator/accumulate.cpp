@@ -130,8 +130,8 @@ bool MicroBatch::syncs() const {
 bool MicroBatch::closes_window() const {
   return guard_->closes;
 }
-void MicroBatch::skip() const {
-  accelerator_->skip(*guard_);
+void MicroBatch::skip(SourceLocation where) const {
+  accelerator_->at(where).skip(*guard_);
 }
 
 NoSync::NoSync(std::shared_ptr<detail::AcceleratorImpl> accelerator, const ModelRef& model)

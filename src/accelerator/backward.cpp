@@ -126,8 +126,9 @@ AcceleratorImpl::Target AcceleratorImpl::decide(ModelState& model, const Backwar
     if (model.closed_in_guard || (model.synced_in_guard && !options.more))
       usage_error("backward",
                   cat("expected one syncing backward of a model in a micro-batch, found a second for ", model.name,
-                      "; pass {.more = true} to all backward calls but the last, or give all "
-                      "losses at once: backward({loss1, loss2})"));
+                      "; name the models that each loss is for with .inputs; for several losses of one model pass "
+                      "{.more = true} to all backward calls but the last, or give them at once: "
+                      "backward({loss1, loss2})"));
     target.syncs = model.guard->syncs;
     target.closes = model.guard->closes;
   } else {

@@ -90,8 +90,9 @@ void AcceleratorImpl::prepare_model(const ModelRef& model) {
   broadcast_tensors(model.buffers(), 0, Placement::kInto, group(), here);
   auto state = std::make_unique<ModelState>(model);
   state->index = known != nullptr ? known->index : training_->models.size();
-  state->name = cat("model ", state->index);
   state->parameters = unique_parameters(model);
+  state->name = cat("model ", state->index);
+  if (!state->parameters.empty()) state->name += cat(" (", state->parameters.front().name, ", ...)");
   if (known != nullptr)
     training_->models[state->index] = std::move(state);
   else

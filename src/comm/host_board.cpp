@@ -102,9 +102,12 @@ void HostBoard::meet(std::uint64_t what) {
   wait(marks_, generation, [&] { return marks_.all_arrived(generation); });
   for (int rank = 0; rank < ranks_.size(); ++rank)
     if (const std::uint64_t theirs = marks_.came_for(rank, generation); theirs != what)
-      throw MeetFailure{MeetFailure::Kind::kOther,
-                        cat(name_of(rank), " made another call: ", words_of(theirs), " there, ", words_of(what),
-                            " here; make the same calls in the same order on all ranks")};
+      throw MeetFailure{
+          MeetFailure::Kind::kOther,
+          cat(name_of(rank), " made another call: ", words_of(theirs), " there, ", words_of(what),
+              " here; make the same calls in the same order on all ranks. A small all_gather that is not the "
+              "program's own begins a backward that syncs: did a rank leave a loop alone? accelerator.any "
+              "decides for all")};
 }
 
 void HostBoard::barrier() {

@@ -221,7 +221,7 @@ void SyncUnit::move_into_view(Parameter& parameter) const {
     const auto index = static_cast<std::size_t>(&parameter - parameters_.get());
     throw UsageError(
         message(job_site(), "backward",
-                cat("model ", name_, ": expected dense gradients, found a ", grad.layout(), " gradient of parameter '",
+                cat(name_, ": expected dense gradients, found a ", grad.layout(), " gradient of parameter '",
                     name_of(index), "'; make the layer's gradient dense (EmbeddingOptions::sparse(false))")));
   }
   const bool in_place = grad.data_ptr() == parameter.view.data_ptr() && grad.strides() == parameter.view.strides();

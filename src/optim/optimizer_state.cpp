@@ -211,7 +211,8 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
   if (training_->steps != 1)
     throw UsageError(message(site, "optimizer.step(closure)",
                              cat("expected gradient_accumulation_steps = 1, found ", training_->steps,
-                                 "; a closure is evaluated several times and is a window of its own each time")));
+                                 "; a closure is evaluated several times and is a window of its own each time: make the "
+                                 "Accelerator with 1, or use an optimizer without a closure")));
   if (!closure)
     throw UsageError(message(site, "optimizer.step(closure)",
                              "expected a closure, found an empty function; give one that runs backward and returns "

@@ -136,6 +136,8 @@ TEST_CASE("a gradient_accumulation_steps that differs between ranks is told at t
     CHECK(text.find(site("backward")) == 0);
     CHECK(contains(text, "gradient_accumulation_steps 2"));
     CHECK(contains(text, "gradient_accumulation_steps 1"));
+    CHECK(contains(text, "(misuse_ranks.cpp:"));
+    CHECK(contains(text, "model 0 (w, ...)"));
   }
   rig.accelerator.discard_window(rig.probe);
   CHECK(rig.probe->value() == 0.0);
