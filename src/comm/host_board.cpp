@@ -60,6 +60,14 @@ std::string words_of(std::uint64_t word) {
   return words;
 }
 
+// A backward that syncs begins with a gather that no program wrote, and meets whatever the others do meanwhile.
+const char* hint_of(std::uint64_t one, std::uint64_t other) {
+  const auto gathers = [](std::uint64_t word) { return static_cast<Call>(word & 7) == Call::kAllGather; };
+  if (gathers(one) == gathers(other)) return "";
+  return " (a small all_gather begins a backward that syncs: did a rank leave a loop alone? accelerator.any decides "
+         "for all)";
+}
+
 }  // namespace
 
 struct alignas(kCacheLine) HostBoard::Header {
@@ -102,12 +110,9 @@ void HostBoard::meet(std::uint64_t what) {
   wait(marks_, generation, [&] { return marks_.all_arrived(generation); });
   for (int rank = 0; rank < ranks_.size(); ++rank)
     if (const std::uint64_t theirs = marks_.came_for(rank, generation); theirs != what)
-      throw MeetFailure{
-          MeetFailure::Kind::kOther,
-          cat(name_of(rank), " made another call: ", words_of(theirs), " there, ", words_of(what),
-              " here; make the same calls in the same order on all ranks. A small all_gather that is not the "
-              "program's own begins a backward that syncs: did a rank leave a loop alone? accelerator.any "
-              "decides for all")};
+      throw MeetFailure{MeetFailure::Kind::kOther,
+                        cat(name_of(rank), " made another call: ", words_of(theirs), " there, ", words_of(what),
+                            " here; make the same calls in the same order on all ranks", hint_of(theirs, what))};
 }
 
 void HostBoard::barrier() {

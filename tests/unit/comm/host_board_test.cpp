@@ -219,6 +219,26 @@ TEST_CASE("ranks that make different calls are told so, all of them") {
   CHECK(texts[2].find("rank 0 made another call: all_reduce of 40 bytes") == 0);
 }
 
+TEST_CASE("a rank that left a loop alone, while another one begins a backward, is told what that looks like") {
+  const Meeting meeting{2, true};
+  std::vector<std::string> texts(2);
+  on_ranks(2, [&](int rank) {
+    HostBoard board(meeting.memory.get(), meeting.of(rank), meeting.memory);
+    std::vector<float> mine(2, 1.0F);
+    std::vector<float> all(4);
+    try {
+      if (rank == 0)
+        board.all_reduce(bytes_of(mine), 2, sizeof(float), {c10::kFloat, ReduceOp::kSum, 1});
+      else
+        board.all_gather(bytes_of(all), bytes_of(mine), {8, 8});
+    } catch (const MeetFailure& failure) {
+      texts[static_cast<std::size_t>(rank)] = failure.text;
+    }
+  });
+  CHECK(texts[0].find("rank 1 made another call: all_gather of ") == 0);
+  for (const std::string& text : texts) CHECK(text.find("did a rank leave a loop alone?") != std::string::npos);
+}
+
 TEST_CASE("a rank that does not come, or gives up, is named by those who wait") {
   const auto failure = [](Meeting& meeting, const std::function<void(HostBoard&)>& other) {
     HostBoard absent(meeting.memory.get(), meeting.of(1), meeting.memory);
