@@ -29,7 +29,7 @@ struct Flags {
   int spoil_rank = -1;
   std::int64_t spoil_step = -1;
 
-  /// Samples of a step on one of `ranks` ranks: a step has equally many on any number of them.
+  /// Samples of a micro-batch on one of `ranks` ranks: all of them together have equally many on any number of ranks.
   [[nodiscard]] std::int64_t share(int ranks) const {
     if (batch_size % ranks != 0)
       throw std::invalid_argument("expected a batch size that " + std::to_string(ranks) + " ranks can divide, found " +
@@ -52,8 +52,10 @@ struct Flags {
 template <class More>
 Flags read_flags(int argc, char** argv, const std::string& what, Twin twin, Flags flags, More more) {
   CLI::App app(what);
-  app.add_option("--steps", flags.steps, "steps of the training")->check(CLI::Range(1, 1 << 30))->capture_default_str();
-  app.add_option("--batch-size", flags.batch_size, "samples of a step, on all ranks together")
+  app.add_option("--steps", flags.steps, "micro-batches of the training")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--batch-size", flags.batch_size, "samples of a micro-batch, on all ranks together")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "of the first weights and of all that is drawn")->capture_default_str();
@@ -84,10 +86,12 @@ inline void require_finite(const torch::Tensor& loss, std::int64_t step) {
     throw std::runtime_error("the loss of step " + std::to_string(step) + " is not finite: look at this rank's data");
 }
 
-/// Prints losses and keeps them. `writes`: on one rank only.
+/// Prints losses and keeps them, on rank 0.
 class Record {
  public:
-  Record(Flags flags, bool writes) : flags_(std::move(flags)), writes_(writes) {}
+  explicit Record(const Flags& flags, int rank = 0, int ranks = 1) : flags_(flags), writes_(rank == 0) {
+    if (writes_) std::printf("ranks %d\n", ranks);
+  }
 
   void loss(std::int64_t step, double value, const char* name = "loss") {
     losses_.push_back(value);

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   accelerator.prepare(generator, discriminator);
   auto [g_optimizer, d_optimizer, loader] = accelerator.prepare(g_adam, d_adam, dcgan::make_loader(flags, ranks));
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   if (accelerator.is_main_process()) dcgan::show(generator, flags);
   for (std::int64_t step = 0; step < flags.steps;) {
     for (auto& batch : loader) {
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
       const auto real = dcgan::images_of(batch, flags, step, rank);
       const auto fake = generator->forward(accelerator.to_device(dcgan::draw_noise(flags, step, rank, ranks)));
 
-      d_optimizer.zero_grad();  // here: the generator's loss went through it too
+      d_optimizer.zero_grad();  // plain LibTorch leaves gradients of the generator's loss here
       const auto on_real = dcgan::loss_of(discriminator->forward(real), 0.9);  // not 1: keeps it from growing too sure
       example::require_finite(on_real, step);
       accelerator.backward(on_real, {.inputs = {discriminator}, .more = true});

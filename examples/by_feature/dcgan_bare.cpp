@@ -11,14 +11,14 @@ int main(int argc, char** argv) {
   torch::optim::Adam d_optimizer(discriminator->parameters(), dcgan::adam_options());
   const auto loader = dcgan::make_loader(flags, 1);
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   dcgan::show(generator, flags);
   for (std::int64_t step = 0; step < flags.steps;) {
     for (auto& batch : loader) {
       const auto real = dcgan::images_of(batch, flags, step, 0);
       const auto fake = generator->forward(dcgan::draw_noise(flags, step, 0, 1));
 
-      d_optimizer.zero_grad();  // here: the generator's loss went through it too
+      d_optimizer.zero_grad();  // plain LibTorch leaves gradients of the generator's loss here
       const auto on_real = dcgan::loss_of(discriminator->forward(real), 0.9);  // not 1: keeps it from growing too sure
       example::require_finite(on_real, step);
       on_real.backward();

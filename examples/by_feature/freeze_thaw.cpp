@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   accelerator.prepare(net);
   auto optimizer = accelerator.prepare(adamw);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   freeze_thaw::set_trainable(*net->encoder, false);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     if (step == flags.steps / 3) freeze_thaw::set_trainable(*net->encoder, true);

@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   freeze_thaw::Net net;
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(1e-2));
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   freeze_thaw::set_trainable(*net->encoder, false);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     if (step == flags.steps / 3) freeze_thaw::set_trainable(*net->encoder, true);

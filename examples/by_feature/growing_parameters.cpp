@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   accelerator.prepare(splats);
   auto optimizer = accelerator.prepare(adam);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   growing_parameters::Growth growth(options);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto micro = accelerator.accumulate(splats, {.last = step + 1 == flags.steps});

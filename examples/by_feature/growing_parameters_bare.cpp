@@ -9,7 +9,7 @@ int main(int argc, char** argv) {
   growing_parameters::Splats splats(16);
   torch::optim::Adam optimizer(growing_parameters::parameter_groups(splats));
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   growing_parameters::Growth growth(options);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto batch = growing_parameters::draw(flags, step, 0, 1);

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   accelerator.prepare(signal);
   auto optimizer = accelerator.prepare(torch_lbfgs);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   std::int64_t evaluations = 0;
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto batch =

@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
   lbfgs::Signal signal;
   torch::optim::LBFGS optimizer(signal->parameters(), lbfgs::options());
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   std::int64_t evaluations = 0;
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto batch = lbfgs::draw(flags, step, 0, 1);

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   accelerator.prepare(net);
   auto optimizer = accelerator.prepare(adamw);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   lstm_lm::Memory memory;
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto micro = accelerator.accumulate(net, {.last = step + 1 == flags.steps});

@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   lstm_lm::Net net(text.symbols());
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(5e-3));
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   lstm_lm::Memory memory;
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto batch = text.next(flags, step, 0, 1);

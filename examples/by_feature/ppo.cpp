@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   accel::RunningStatistics statistics({ppo::kSeen});
   ppo::Player player(flags, accelerator.process_index(), accelerator.num_processes());
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     auto rollout = player.play(policy, statistics, step);
     statistics.merge(accelerator.group());

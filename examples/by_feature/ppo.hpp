@@ -97,7 +97,7 @@ struct Rollout {
 
   /// The means are those of all ranks: the batch of an update is all that they played.
   void normalize_advantages(const torch::Tensor& mean, const torch::Tensor& mean_square) {
-    advantages = (advantages - mean) / ((mean_square - mean.square()).sqrt() + 1e-8);
+    advantages = (advantages - mean) / ((mean_square - mean.square()).clamp_min(0.0).sqrt() + 1e-8);
   }
 };
 

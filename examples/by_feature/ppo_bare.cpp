@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   accel::RunningStatistics statistics({ppo::kSeen});
   ppo::Player player(flags, 0, 1);
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     auto rollout = player.play(policy, statistics, step);
     statistics.merge(accel::Group());

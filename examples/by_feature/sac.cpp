@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   auto target = sac::target_of(critics);
   sac::Experience experience(flags);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     experience.play(policy);
     const auto micro = accelerator.accumulate(critics, {.last = step + 1 == flags.steps});

@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   auto target = sac::target_of(critics);
   sac::Experience experience(flags);
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     experience.play(policy);
     const auto batch = experience.draw(flags, step, 0, 1);

@@ -15,7 +15,7 @@ void train(const example::Flags& flags, const simulation::Roles& roles, torch::n
   accelerator.prepare(net);
   auto optimizer = accelerator.prepare(adamw);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto micro = accelerator.accumulate(net, {.last = step + 1 == flags.steps});
     const auto [before, after] = simulation::next_fields(flags, roles, step);
@@ -31,7 +31,7 @@ void train(const example::Flags& flags, const simulation::Roles& roles, torch::n
 }
 
 void run(const example::Flags& flags) {
-  const simulation::Roles roles(simulation::trainers_among(simulation::ranks_of_job()));
+  simulation::Roles roles(simulation::trainers_among(simulation::ranks_of_job()));
   auto net = simulation::make_surrogate(flags);
   if (roles.trains)
     train(flags, roles, net);
@@ -39,6 +39,7 @@ void run(const example::Flags& flags) {
     for (std::int64_t step = 0; step < flags.steps; ++step) simulation::simulation_step(flags, roles, step);
   simulation::send_weights(net);
   simulation::try_surrogate(flags, roles, net);
+  roles.end();
 }
 
 }  // namespace

@@ -28,9 +28,8 @@ struct Roles {
     simulates = rank >= trainers || size == 1;
     MPI_Comm_split(MPI_COMM_WORLD, trains ? 0 : 1, rank, &part);
   }
-  ~Roles() { MPI_Comm_free(&part); }
-  Roles(const Roles&) = delete;
-  Roles& operator=(const Roles&) = delete;
+  /// At the normal end, on all ranks together; not while an exception unwinds one of them.
+  void end() { MPI_Comm_free(&part); }
 
   [[nodiscard]] int first_simulator() const { return size == 1 ? 0 : trainers; }
 

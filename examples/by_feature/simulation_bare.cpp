@@ -7,7 +7,7 @@ namespace {
 void train(const example::Flags& flags, const simulation::Roles& roles, torch::nn::Sequential& net) {
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(3e-3));
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto [before, after] = simulation::next_fields(flags, roles, step);
     auto loss = torch::mse_loss(net->forward(before), after) * 100.0;
@@ -21,7 +21,7 @@ void train(const example::Flags& flags, const simulation::Roles& roles, torch::n
 }
 
 void run(const example::Flags& flags) {
-  const simulation::Roles roles(1);
+  simulation::Roles roles(1);
   auto net = simulation::make_surrogate(flags);
   if (roles.trains)
     train(flags, roles, net);
@@ -29,6 +29,7 @@ void run(const example::Flags& flags) {
     for (std::int64_t step = 0; step < flags.steps; ++step) simulation::simulation_step(flags, roles, step);
   simulation::send_weights(net);
   simulation::try_surrogate(flags, roles, net);
+  roles.end();
 }
 
 }  // namespace

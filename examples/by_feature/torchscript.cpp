@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   auto optimizer = accelerator.prepare(adamw);
   const accel::Digits digits(accel::DigitsSplit::kTrain);
 
-  example::Record record(flags, accelerator.is_main_process());
+  example::Record record(flags, accelerator.process_index(), accelerator.num_processes());
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto micro = accelerator.accumulate(backbone, head, {.last = step + 1 == flags.steps});
     const auto batch = accelerator.to_device(

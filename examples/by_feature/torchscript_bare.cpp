@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   torch::optim::AdamW optimizer(torchscript::parameter_groups(backbone, head));
   const accel::Digits digits(accel::DigitsSplit::kTrain);
 
-  example::Record record(flags, true);
+  example::Record record(flags);
   for (std::int64_t step = 0; step < flags.steps; ++step) {
     const auto batch = torchscript::draw(digits, flags, step, 0, 1);
     const auto scores = head->forward(torchscript::features(backbone, batch.data));

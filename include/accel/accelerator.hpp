@@ -187,7 +187,7 @@ class ACCEL_API Accelerator {
   [[nodiscard]] bool any(bool value, SourceLocation where = SourceLocation::current());
   /// True if it is on every rank. Collective.
   [[nodiscard]] bool all(bool value, SourceLocation where = SourceLocation::current());
-  /// Mean over ranks, in float64; not a number on one rank is none on all. Collective.
+  /// Mean over ranks, in float64; NaN on one rank makes it NaN on all. Collective.
   [[nodiscard]] double mean(double value, SourceLocation where = SourceLocation::current());
   /// Mean over ranks, a new tensor; floating. Collective.
   [[nodiscard]] at::Tensor mean(const at::Tensor& value, SourceLocation where = SourceLocation::current());

@@ -25,9 +25,9 @@ enum class TailPolicy {
 
 /// What is known about one micro-batch when its guard is opened.
 struct MicroBatchOptions {
-  /// Closes the window (true) or says that this micro-batch does not end the data (false), for loops without a prepared
-  /// loader. Every gradient_accumulation_steps-th micro-batch closes all the same. Where a prepared loader is iterated,
-  /// leave it out: given, it takes the place of what the loader says about its end.
+  /// True: this micro-batch is the last one and closes the window. For loops without a prepared loader, and for those
+  /// that end before their loader does. It is one more reason beside the others: every gradient_accumulation_steps-th
+  /// micro-batch and the last of a prepared loader close all the same.
   std::optional<bool> last = std::nullopt;
 };
 

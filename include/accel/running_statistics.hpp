@@ -51,14 +51,17 @@ class ACCEL_API RunningStatistics {
   [[nodiscard]] at::Tensor variance() const;  ///< of the population (divided by count); ones before the first sample
   [[nodiscard]] at::Tensor standard_deviation() const;
 
-  /// (x - mean) / sqrt(variance + epsilon), in the dtype and on the device of `x`; before the first sample `x` itself.
+  /// (x - mean) / sqrt(variance + epsilon), in the dtype and on the device of `x`; before the first sample a copy of
+  /// `x`.
   /// @param x     [..., ...shape], floating
   /// @param clip  limits the result to [-clip, clip]
   [[nodiscard]] at::Tensor normalize(const at::Tensor& x, double epsilon = 1e-8,
                                      std::optional<double> clip = std::nullopt) const;
 
+  /// @throws UsageError  samples are pending: merge first. Then one rank's archive is that of all.
   void save(torch::serialize::OutputArchive& archive) const;
-  /// @throws UsageError  the archive is of another shape; nothing was changed.
+  /// Drops samples that are pending.
+  /// @throws UsageError  the archive is of another shape or of something else; nothing was changed.
   void load(torch::serialize::InputArchive& archive);
 
  private:
@@ -70,13 +73,14 @@ class ACCEL_API RunningStatistics {
 
   [[nodiscard]] Moments nothing() const;
   static void add(Moments& to, const Moments& more);
+  void check_shapes(const Group& group, const SourceLocation& where) const;
 
   std::vector<std::int64_t> shape_;
   Moments merged_;
   Moments pending_;
 };
 
-/// `torch::save(statistics, path)`, `torch::load(statistics, path)`; samples not yet merged are saved with them.
+/// `torch::save(statistics, path)`, `torch::load(statistics, path)`.
 inline torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                                    const RunningStatistics& statistics) {
   statistics.save(archive);

@@ -38,7 +38,7 @@ std::string text_of(const AcceleratorOptions& options, const c10::Device& device
 
 /// @param problem  why this rank refuses its options; empty if it does not
 void agree_on_options(const std::string& mine, const std::string& problem, const Group& group) {
-  const SourceLocation here = SourceLocation::current();
+  const SourceLocation here;
   const auto problems = all_gather_text(problem, Purpose::kControl, group, here);
   const auto texts = all_gather_text(mine, Purpose::kControl, group, here);
   if (!problem.empty()) throw UsageError(problem);

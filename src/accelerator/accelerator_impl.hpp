@@ -23,6 +23,9 @@ namespace accel::detail {
 class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
  public:
   explicit AcceleratorImpl(const AcceleratorOptions& options);
+  ~AcceleratorImpl();  // accumulate.cpp
+  AcceleratorImpl(const AcceleratorImpl&) = delete;
+  AcceleratorImpl& operator=(const AcceleratorImpl&) = delete;
 
   // prepare.cpp
   void prepare_model(const ModelRef& model);
@@ -92,6 +95,7 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   void begin_window(ModelState& model);
   void broadcast_buffers(ModelState& model);
   void notice_no_loader(const MicroBatchOptions& options);
+  void notice_left_gradients(const ModelState& model);
 
   // backward.cpp
   std::vector<Target> targets_of(const BackwardOptions& options) const;
@@ -138,9 +142,10 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   std::vector<OpenGuard*> guards_;  ///< open ones, innermost last
   std::map<std::tuple<double, c10::ScalarType, std::string>, at::Tensor> roots_;
   std::vector<std::pair<Work, at::Tensor>> kept_;
-  SourceLocation where_;  ///< of the collective call under way; nothing for calls without one
+  SourceLocation where_;  ///< of the collective call that the program made last
   bool sync_gradients_ = true;
   bool noticed_no_loader_ = false;
+  bool noticed_left_gradients_ = false;
 };
 
 }  // namespace accel::detail

@@ -40,7 +40,7 @@ std::unique_ptr<OpenGuard> AcceleratorImpl::enter(const std::vector<ModelRef>& m
   notice_no_loader(options);
   for (ModelState* model : guard->models)
     if (!model->window.open()) begin_window(*model);
-  const bool last = options.last.value_or(options_.sync_with_dataloader && loaders_->at_end());
+  const bool last = options.last.value_or(false) || (options_.sync_with_dataloader && loaders_->at_end());
   guard->closes = first.closes_next(steps(), last);
   guard->syncs = guard->closes || options_.sync_each_batch;
   sync_gradients_ = guard->closes;
@@ -54,6 +54,7 @@ std::unique_ptr<OpenGuard> AcceleratorImpl::enter(const std::vector<ModelRef>& m
 
 void AcceleratorImpl::begin_window(ModelState& model) {
   model.divided_by = static_cast<double>(steps());
+  notice_left_gradients(model);
   if (alone()) return;
   const auto now = unique_parameters(model.ref);
   const bool same = std::equal(now.begin(), now.end(), model.parameters.begin(), model.parameters.end(),
@@ -67,7 +68,7 @@ void AcceleratorImpl::begin_window(ModelState& model) {
 }
 
 void AcceleratorImpl::broadcast_buffers(ModelState& model) {
-  broadcast_tensors(model.ref.buffers(), 0, Placement::kNewData, group(), SourceLocation::current());
+  broadcast_tensors(model.ref.buffers(), 0, Placement::kNewData, group(), {});
 }
 
 // A loop over a loader that accel does not know ends in an open window, and the last gradients are never used (case 9).
@@ -79,6 +80,33 @@ void AcceleratorImpl::notice_no_loader(const MicroBatchOptions& options) {
       "no prepared loader is being iterated, so the last micro-batch of the data cannot be seen and a short last "
       "window "
       "stays open; prepare the loader, pass {.last = ...} to accumulate, or call finish_window(model) after the loop");
+}
+
+// As where a program steps with the optimizer that it gave to prepare: the handle, which never stepped, clears nothing.
+void AcceleratorImpl::notice_left_gradients(const ModelState& model) {
+  if (noticed_left_gradients_) return;
+  for (const auto& each : optimizers_) {
+    const auto optimizer = each.lock();
+    if (!optimizer || !optimizer->left_gradients(model)) continue;
+    noticed_left_gradients_ = true;
+    log(LogLevel::kWarning, site_of(group()), "accumulate",
+        cat("the gradients of the last window of ", model.name,
+            " are still there, and those of this window will be added to them: the prepared optimizer did not step; "
+            "call "
+            "step() and zero_grad() of what prepare returned, not of the optimizer that was given to it"));
+    return;
+  }
+}
+
+// What a loop that was left inside a window held is lost without a word otherwise.
+AcceleratorImpl::~AcceleratorImpl() {
+  if (std::uncaught_exceptions() > 0 || group().rank() != 0) return;
+  for (const auto& model : training_->models)
+    if (model->window.held() > 0)
+      log(LogLevel::kWarning, site_of(group()), "accelerator",
+          cat("the last ", model->window.held(), " micro-batches of ", model->name,
+              " were in a window that never closed, and no step was taken with them; after a loop that ends inside a "
+              "window call finish_window(model), optimizer.step() and optimizer.zero_grad(), or pass {.last = true}"));
 }
 
 void AcceleratorImpl::leave(OpenGuard& guard) noexcept {

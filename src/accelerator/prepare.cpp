@@ -2,6 +2,7 @@
 #include "accelerator/broadcast.hpp"
 #include "comm/ops.hpp"
 #include "core/message.hpp"
+#include "grad/unique_tensors.hpp"
 
 #include <accel/error.hpp>
 #include <accel/source_location.hpp>
@@ -10,7 +11,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace accel::detail {
@@ -49,13 +49,8 @@ std::string leaf_problem(const ModelRef& model) {
 
 }  // namespace
 
-// A tied weight has several names and is one parameter.
 std::vector<NamedTensor> AcceleratorImpl::unique_parameters(const ModelRef& model) const {
-  std::vector<NamedTensor> unique;
-  std::set<const void*> seen;
-  for (NamedTensor& parameter : model.parameters())
-    if (seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) unique.push_back(std::move(parameter));
-  return unique;
+  return unique_tensors(model.parameters());
 }
 
 void AcceleratorImpl::place(const ModelRef& model) const {
@@ -81,7 +76,7 @@ bool AcceleratorImpl::is_another(const ModelState& state, const ModelRef& model)
 void AcceleratorImpl::prepare_model(const ModelRef& model) {
   const ModelState* known = training_->find(model.key());
   if (known != nullptr && !is_another(*known, model)) return;
-  const auto here = SourceLocation::current();
+  const SourceLocation here;
   std::string problem = leaf_problem(model);
   if (problem.empty()) problem = sparse_problem(model);
   check_agreement(model, problem, group(), "prepare", SourceLocation());
@@ -102,7 +97,7 @@ void AcceleratorImpl::prepare_model(const ModelRef& model) {
 
 void AcceleratorImpl::refresh(const ModelRef& model) {
   ModelState& state = state_of(model, "refresh");
-  const auto here = SourceLocation::current();
+  const SourceLocation here;
   check_agreement(model, leaf_problem(model), group(), "refresh", SourceLocation());
   place(model);
   broadcast_tensors(model.parameters(), 0, Placement::kInto, group(), here);

@@ -194,7 +194,7 @@ void AcceleratorImpl::exchange_orders(const std::vector<Target>& targets) {
       at::Tensor order = at::empty({static_cast<std::int64_t>(mine.size())}, c10::TensorOptions(c10::kLong));
       std::copy(mine.begin(), mine.end(), order.data_ptr<std::int64_t>());
       order = order.to(control_device(group()));
-      broadcast(order, 0, Purpose::kControl, group(), SourceLocation::current());
+      broadcast(order, 0, Purpose::kControl, group(), where_);
       order = order.to(c10::kCPU);
       unit->reorder({order.data_ptr<std::int64_t>(), order.data_ptr<std::int64_t>() + order.numel()});
     }

@@ -62,7 +62,10 @@ std::string words_of(std::uint64_t word) {
 
 // A backward that syncs begins with a gather that no program wrote, and meets whatever the others do meanwhile.
 const char* hint_of(std::uint64_t one, std::uint64_t other) {
-  const auto gathers = [](std::uint64_t word) { return static_cast<Call>(word & 7) == Call::kAllGather; };
+  constexpr std::uint64_t kLargestHeader = 4096;
+  const auto gathers = [](std::uint64_t word) {
+    return static_cast<Call>(word & 7) == Call::kAllGather && word >> 22 <= kLargestHeader;
+  };
   if (gathers(one) == gathers(other)) return "";
   return " (a small all_gather begins a backward that syncs: did a rank leave a loop alone? accelerator.any decides "
          "for all)";

@@ -31,14 +31,14 @@ class MpiBackend final : public c10d::Backend {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override {
     const at::Tensor& tensor = only(tensors, "allreduce");
     const ReduceSpec spec = spec_of(opts.reduceOp, tensor, "allreduce");
-    return work(channel_->all_reduce(tensor, spec, call(opts)), c10d::OpType::ALLREDUCE, {tensor});
+    return work(channel_->all_reduce(numbers_of(tensor), spec, call(opts)), c10d::OpType::ALLREDUCE, {tensor});
   }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     const at::Tensor& tensor = only(tensors, "broadcast");
     check_root(opts.rootRank);
-    return work(channel_->broadcast(tensor, static_cast<int>(opts.rootRank), call(opts)), c10d::OpType::BROADCAST,
-                {tensor});
+    return work(channel_->broadcast(numbers_of(tensor), static_cast<int>(opts.rootRank), call(opts)),
+                c10d::OpType::BROADCAST, {tensor});
   }
 
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override {
@@ -46,11 +46,12 @@ class MpiBackend final : public c10d::Backend {
     const Tensors parts = only_list(outputs, "allgather");
     for (const at::Tensor& part : parts) check_like(part, input, "allgather");
     const at::Tensor flat = at::empty({getSize(), input.numel()}, input.options());
-    auto pending = followed_by(channel_->all_gather_into(flat, input, call(opts)), [flat, parts] {
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      for (std::size_t rank = 0; rank < parts.size(); ++rank)
-        parts[rank].copy_(flat[static_cast<std::int64_t>(rank)].view(parts[rank].sizes()));
-    });
+    auto pending =
+        followed_by(channel_->all_gather_into(numbers_of(flat), numbers_of(input), call(opts)), [flat, parts] {
+          const at::AutoDispatchBelowADInplaceOrView below_autograd;
+          for (std::size_t rank = 0; rank < parts.size(); ++rank)
+            parts[rank].copy_(flat[static_cast<std::int64_t>(rank)].view(parts[rank].sizes()));
+        });
     return work(std::move(pending), c10d::OpType::ALLGATHER, parts);
   }
 
@@ -58,7 +59,8 @@ class MpiBackend final : public c10d::Backend {
     check(input, "_allgather_base");
     check(output, "_allgather_base");
     check_size(output, input, "_allgather_base");
-    return work(channel_->all_gather_into(output, input, call(opts)), c10d::OpType::_ALLGATHER_BASE, {output});
+    return work(channel_->all_gather_into(numbers_of(output), numbers_of(input), call(opts)),
+                c10d::OpType::_ALLGATHER_BASE, {output});
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -69,7 +71,8 @@ class MpiBackend final : public c10d::Backend {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const at::Tensor flat = at::stack(parts);
     const ReduceSpec spec = spec_of(opts.reduceOp, output, "reduce_scatter");
-    return work(channel_->reduce_scatter(output, flat, spec, call(opts)), c10d::OpType::REDUCE_SCATTER, {output});
+    return work(channel_->reduce_scatter(numbers_of(output), numbers_of(flat), spec, call(opts)),
+                c10d::OpType::REDUCE_SCATTER, {output});
   }
 
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) override {
@@ -77,8 +80,8 @@ class MpiBackend final : public c10d::Backend {
     check(output, "_reduce_scatter_base");
     check_size(input, output, "_reduce_scatter_base");
     const ReduceSpec spec = spec_of(opts.reduceOp, input, "_reduce_scatter_base");
-    return work(channel_->reduce_scatter(output, input, spec, call(opts)), c10d::OpType::_REDUCE_SCATTER_BASE,
-                {output});
+    return work(channel_->reduce_scatter(numbers_of(output), numbers_of(input), spec, call(opts)),
+                c10d::OpType::_REDUCE_SCATTER_BASE, {output});
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
@@ -88,13 +91,14 @@ class MpiBackend final : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int to, int tag) override {
     const at::Tensor& tensor = only(tensors, "send");
     check_peer(to, "send");
-    return work(channel_->send(tensor, to, tag, {Purpose::kUser, true, {}}), c10d::OpType::SEND, {tensor});
+    return work(channel_->send(numbers_of(tensor), to, tag, {Purpose::kUser, true, {}}), c10d::OpType::SEND, {tensor});
   }
 
   WorkPtr recv(Tensors& tensors, int from, int tag) override {
     const at::Tensor& tensor = only(tensors, "recv");
     check_peer(from, "recv");
-    return work(channel_->recv(tensor, from, tag, {Purpose::kUser, true, {}}), c10d::OpType::RECV, {tensor});
+    return work(channel_->recv(numbers_of(tensor), from, tag, {Purpose::kUser, true, {}}), c10d::OpType::RECV,
+                {tensor});
   }
 
  private:
@@ -155,6 +159,10 @@ class MpiBackend final : public c10d::Backend {
 
   ReduceSpec spec_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* name) const {
     ReduceSpec spec;
+    const bool sums = op.op_ == c10d::ReduceOp::SUM || op.op_ == c10d::ReduceOp::AVG;
+    if (tensor.is_complex() && !sums)
+      refuse(name, cat("expected SUM or AVG for complex numbers, found another operation on ",
+                       c10::toString(tensor.scalar_type())));
     switch (op.op_) {
       case c10d::ReduceOp::SUM:
         return spec;
@@ -176,7 +184,7 @@ class MpiBackend final : public c10d::Backend {
       default:
         refuse(name, "expected SUM, AVG, PREMUL_SUM, PRODUCT, MIN or MAX, found a bitwise operation");
     }
-    if (!tensor.is_floating_point())
+    if (!tensor.is_floating_point() && !tensor.is_complex())
       refuse(name,
              cat("expected a floating dtype for AVG and PREMUL_SUM, found ", c10::toString(tensor.scalar_type())));
     return spec;

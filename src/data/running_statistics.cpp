@@ -8,6 +8,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -17,21 +18,14 @@
 #include <utility>
 
 namespace accel {
-namespace {
-
 using detail::cat;
-
-[[noreturn]] void usage_error(const char* call, const std::string& text) {
-  throw UsageError(detail::message(detail::job_site(), call, text));
-}
-
-}  // namespace
+using detail::job_usage_error;
 
 RunningStatistics::RunningStatistics(std::vector<std::int64_t> shape) : shape_(std::move(shape)) {
   for (const std::int64_t size : shape_)
     if (size < 0)
-      usage_error("RunningStatistics", cat("expected the shape of one sample, found ", c10::IntArrayRef(shape_),
-                                           "; give sizes of 0 or more"));
+      job_usage_error("RunningStatistics", cat("expected the shape of one sample, found ", c10::IntArrayRef(shape_),
+                                               "; give sizes of 0 or more"));
   merged_ = nothing();
   pending_ = nothing();
 }
@@ -41,45 +35,58 @@ RunningStatistics::Moments RunningStatistics::nothing() const {
   return {0, at::zeros({values}, at::kDouble), at::zeros({values}, at::kDouble)};
 }
 
+// New tensors, so that copies of these statistics stay as they are.
 void RunningStatistics::add(Moments& to, const Moments& more) {
   if (more.count == 0) return;
   const auto before = static_cast<double>(to.count);
   const auto added = static_cast<double>(more.count);
   const at::Tensor apart = more.mean - to.mean;
   to.count += more.count;
-  to.mean.add_(apart, added / (before + added));
-  to.squares.add_(more.squares).addcmul_(apart, apart, before * added / (before + added));
+  to.mean = to.mean + apart * (added / (before + added));
+  to.squares = to.squares + more.squares + apart * apart * (before * added / (before + added));
 }
 
 void RunningStatistics::update(const at::Tensor& batch) {
   constexpr const char* kCall = "RunningStatistics.update";
   const at::NoGradGuard no_grad;
   if (!batch.defined() || batch.dim() < 1 || batch.sizes().slice(1) != c10::IntArrayRef(shape_) || batch.is_complex())
-    usage_error(kCall, cat("expected a real batch of samples of shape ", c10::IntArrayRef(shape_), ", found ",
-                           batch.defined() ? cat(batch.sizes(), " ", c10::toString(batch.scalar_type()))
-                                           : std::string("an undefined tensor"),
-                           "; the first dimension counts samples: use unsqueeze(0) for one"));
+    job_usage_error(kCall, cat("expected a real batch of samples of shape ", c10::IntArrayRef(shape_), ", found ",
+                               batch.defined() ? cat(batch.sizes(), " ", c10::toString(batch.scalar_type()))
+                                               : std::string("an undefined tensor"),
+                               "; the first dimension counts samples: use unsqueeze(0) for one"));
   const std::int64_t samples = batch.size(0);
   if (samples == 0) return;
   const at::Tensor rows = batch.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)).reshape({samples, -1});
   const at::Tensor good = at::isfinite(rows).all(1);
   if (!good.all().item<bool>())
-    usage_error(
+    job_usage_error(
         kCall, cat("expected finite values, found others in row ", good.logical_not().nonzero()[0].item<std::int64_t>(),
                    " of the batch; they would spoil the statistics of all ranks for good: drop the row"));
   const at::Tensor mean = rows.mean(0);
   add(pending_, {samples, mean, (rows - mean).square_().sum(0)});
 }
 
+void RunningStatistics::check_shapes(const Group& group, const SourceLocation& where) const {
+  const auto texts = detail::all_gather_text(cat(c10::IntArrayRef(shape_)), Purpose::kControl, group, where);
+  for (std::size_t rank = 1; rank < texts.size(); ++rank)
+    if (texts[rank] != texts[0])
+      throw UsageError(detail::message(
+          detail::site_of(group), "RunningStatistics.merge",
+          cat("expected samples of one shape on all ranks, found ", texts[0], " on rank 0 and ", texts[rank],
+              " on rank ", rank, "; make the statistics alike on every rank", detail::place(where))));
+}
+
 void RunningStatistics::merge(const Group& group, SourceLocation where) {
+  check_shapes(group, where);
+  const at::NoGradGuard no_grad;
   const at::Tensor mine =
       at::cat({at::full({1}, static_cast<double>(pending_.count), at::kDouble), pending_.mean, pending_.squares})
-          .unsqueeze(0);
-  const std::vector<at::Tensor> of_ranks = detail::all_gather(mine, Purpose::kUser, group, where);
+          .unsqueeze(0)
+          .to(detail::control_device(group));
   const std::int64_t values = pending_.mean.numel();
   // In the order of ranks: the same sums everywhere.
-  for (const at::Tensor& each : of_ranks) {
-    const at::Tensor row = each.select(0, 0);
+  for (const at::Tensor& each : detail::all_gather(mine, Purpose::kUser, group, where)) {
+    const at::Tensor row = each.select(0, 0).cpu();
     add(merged_, {static_cast<std::int64_t>(row[0].item<double>()), row.narrow(0, 1, values),
                   row.narrow(0, 1 + values, values)});
   }
@@ -102,49 +109,47 @@ at::Tensor RunningStatistics::normalize(const at::Tensor& x, double epsilon, std
   const auto dims = static_cast<std::int64_t>(shape_.size());
   if (!x.defined() || !x.is_floating_point() || x.dim() < dims ||
       x.sizes().slice(static_cast<std::size_t>(x.dim() - dims)) != c10::IntArrayRef(shape_))
-    usage_error(
+    job_usage_error(
         kCall,
         cat("expected a floating tensor whose last dimensions are ", c10::IntArrayRef(shape_), ", found ",
             x.defined() ? cat(x.sizes(), " ", c10::toString(x.scalar_type())) : std::string("an undefined tensor"),
             "; give samples of the shape that the statistics were made for"));
-  at::Tensor result = x;
-  if (merged_.count > 0)
-    result = (x - mean().to(x.options().requires_grad(false))) /
-             (variance() + epsilon).sqrt_().to(x.options().requires_grad(false));
+  at::Tensor result = x.clone();
+  if (merged_.count > 0) {
+    const auto options = x.options().requires_grad(false);
+    result = (x - mean().to(options)) / (variance() + epsilon).sqrt_().to(options);
+  }
   return clip ? result.clamp(-*clip, *clip) : result;
 }
 
 void RunningStatistics::save(torch::serialize::OutputArchive& archive) const {
+  if (pending_.count > 0)
+    job_usage_error("RunningStatistics.save",
+                    cat("expected statistics without pending samples, found ", pending_.count,
+                        " of this rank that are not merged; call merge() on all ranks first, so that each sample of "
+                        "each rank is saved once"));
   archive.write("shape", c10::IValue(shape_));
-  const auto write = [&archive](const std::string& of, const Moments& moments) {
-    archive.write(of + "_count", c10::IValue(moments.count));
-    archive.write(of + "_mean", moments.mean, true);
-    archive.write(of + "_squares", moments.squares, true);
-  };
-  write("merged", merged_);
-  write("pending", pending_);
+  archive.write("count", c10::IValue(merged_.count));
+  archive.write("mean", merged_.mean, true);
+  archive.write("squares", merged_.squares, true);
 }
 
 void RunningStatistics::load(torch::serialize::InputArchive& archive) {
   c10::IValue shape;
-  archive.read("shape", shape);
-  if (shape.toIntVector() != shape_)
-    usage_error("RunningStatistics.load",
-                cat("expected an archive of samples of shape ", c10::IntArrayRef(shape_), ", found ",
-                    c10::IntArrayRef(shape.toIntVector()), "; load it into statistics of that shape"));
-  const auto read = [&archive](const std::string& of) {
-    c10::IValue count;
-    Moments moments;
-    archive.read(of + "_count", count);
-    archive.read(of + "_mean", moments.mean, true);
-    archive.read(of + "_squares", moments.squares, true);
-    moments.count = count.toInt();
-    return moments;
-  };
-  Moments merged = read("merged");
-  Moments pending = read("pending");
+  c10::IValue count;
+  Moments merged;
+  const bool whole = archive.try_read("shape", shape) && archive.try_read("count", count) &&
+                     archive.try_read("mean", merged.mean, true) && archive.try_read("squares", merged.squares, true);
+  if (!whole || shape.toIntVector() != shape_)
+    job_usage_error("RunningStatistics.load",
+                    cat("expected an archive of samples of shape ", c10::IntArrayRef(shape_), ", found ",
+                        whole ? cat(c10::IntArrayRef(shape.toIntVector())) : std::string("something else"),
+                        "; load what torch::save wrote of statistics of that shape"));
+  merged.count = count.toInt();
+  merged.mean = merged.mean.cpu();
+  merged.squares = merged.squares.cpu();
   merged_ = std::move(merged);
-  pending_ = std::move(pending);
+  pending_ = nothing();
 }
 
 }  // namespace accel

@@ -116,8 +116,9 @@ void SyncUnit::place(const Group& group) {
     for (const Bucket::Slot& slot : bucket.slots) {
       Parameter& parameter = parameters_[slot.parameter];
       const at::Tensor& grad = parameter.tensor.grad();
-      if (grad.defined() && grad.has_storage() && grad.is_alias_of(left))
-        parameter.tensor.mutable_grad() = parameter.view;
+      if (!grad.defined() || !grad.has_storage() || !grad.is_alias_of(left)) continue;
+      if (grad.is_conj() || grad.is_neg()) parameter.view.copy_(grad.detach());
+      parameter.tensor.mutable_grad() = parameter.view;
     }
   }
   placed_ = true;
@@ -224,8 +225,11 @@ void SyncUnit::move_into_view(Parameter& parameter) const {
                 cat(name_, ": expected dense gradients, found a ", grad.layout(), " gradient of parameter '",
                     name_of(index), "'; make the layer's gradient dense (EmbeddingOptions::sparse(false))")));
   }
-  const bool in_place = grad.data_ptr() == parameter.view.data_ptr() && grad.strides() == parameter.view.strides();
-  if (!in_place) parameter.view.copy_(grad.detach());
+  // A lazy conjugate or negative of the view has its memory and not its values.
+  const bool lazy = grad.is_conj() || grad.is_neg();
+  const bool aliased = grad.data_ptr() == parameter.view.data_ptr();
+  if (aliased && !lazy && grad.strides() == parameter.view.strides()) return;
+  parameter.view.copy_(aliased ? grad.detach().clone() : grad.detach());
 }
 
 void SyncUnit::use_what_is_there() {

@@ -1,41 +1,44 @@
 #include <accel/averaging.hpp>
 
+#include "core/log.hpp"
 #include "core/message.hpp"
+#include "grad/unique_tensors.hpp"
 #include "runtime/session.hpp"
 
 #include <accel/error.hpp>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_lerp.h>
-#include <ATen/ops/full.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace accel {
 namespace detail {
 namespace {
 
-[[noreturn]] void usage_error(const char* call, const std::string& text) {
-  throw UsageError(message(job_site(), call, text));
-}
+enum class Compare { kNamesAndShapes, kDtypesToo };
 
-// The pairs of tensors, after a check that they are the same ones.
-void check_alike(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, const char* call,
-                 const char* remedy) {
+// Throws where the lists are not those of one kind of model.
+void check_alike(const std::vector<NamedTensor>& target, const std::vector<NamedTensor>& source, Compare compare,
+                 const char* call, const char* remedy) {
   for (std::size_t at = 0; at < std::max(target.size(), source.size()); ++at) {
-    const auto describe = [at](const std::vector<NamedTensor>& tensors) {
+    const auto describe = [&](const std::vector<NamedTensor>& tensors) {
       if (at >= tensors.size()) return std::string("none");
       const auto& [name, tensor] = tensors[at];
       if (!tensor.defined()) return cat("'", name, "' undefined");
-      return cat("'", name, "' ", tensor.sizes(), " ", c10::toString(tensor.scalar_type()), " on ", tensor.device());
+      std::string text = cat("'", name, "' ", tensor.sizes());
+      if (compare == Compare::kDtypesToo)
+        text += cat(" ", c10::toString(tensor.scalar_type()), " on ", tensor.device());
+      return text;
     };
     const std::string expected = describe(source);
     const std::string found = describe(target);
     if (expected != found)
-      usage_error(call, cat("expected the tensors of the source, whose number ", at + 1, " is ", expected,
-                            ", found in the target ", found, "; ", remedy));
+      job_usage_error(call, cat("expected the tensors of the source, whose number ", at + 1, " is ", expected,
+                                ", found in the target ", found, "; ", remedy));
   }
 }
 
@@ -43,14 +46,14 @@ void move_towards(const std::vector<NamedTensor>& target, const std::vector<Name
   std::vector<at::Tensor> to;
   std::vector<at::Tensor> from;
   for (std::size_t at = 0; at < target.size(); ++at) {
-    if (target[at].tensor.is_same(source[at].tensor)) continue;
-    const bool averages = target[at].tensor.is_floating_point() || target[at].tensor.is_complex();
-    if (!averages) {
-      target[at].tensor.detach().copy_(source[at].tensor.detach());
+    const at::Tensor& tensor = target[at].tensor;
+    if (tensor.is_same(source[at].tensor)) continue;
+    if (!tensor.is_floating_point() && !tensor.is_complex()) {
+      tensor.detach().copy_(source[at].tensor.detach());
       continue;
     }
-    to.push_back(target[at].tensor.detach());
-    from.push_back(source[at].tensor.detach());
+    to.push_back(tensor.detach());
+    from.push_back(source[at].tensor.detach().to(tensor.options().requires_grad(false)));
   }
   if (!to.empty()) at::_foreach_lerp_(to, from, weight);
 }
@@ -59,13 +62,20 @@ void copy_all(const std::vector<NamedTensor>& target, const std::vector<NamedTen
   for (std::size_t at = 0; at < target.size(); ++at) target[at].tensor.detach().copy_(source[at].tensor.detach());
 }
 
-std::vector<NamedTensor> copies(const std::vector<NamedTensor>& tensors) {
-  std::vector<NamedTensor> copied;
-  for (const auto& [name, tensor] : tensors) copied.push_back({name, tensor.detach().clone()});
-  return copied;
+// Small steps of an average would be rounded away in 16 bits.
+c10::ScalarType dtype_of_average(c10::ScalarType of_model) {
+  return of_model == c10::kHalf || of_model == c10::kBFloat16 ? c10::kFloat : of_model;
 }
 
-constexpr const char* kEmaRemedy = "call reset() after tensors of the model were replaced, added or removed";
+std::vector<NamedTensor> averages_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<NamedTensor> copies;
+  for (const auto& [name, tensor] : tensors)
+    copies.push_back({name, tensor.detach().to(dtype_of_average(tensor.scalar_type()), false, /*copy=*/true)});
+  return copies;
+}
+
+constexpr const char* kReset = "call reset() after tensors of the model were replaced, added or removed";
+constexpr const char* kOneKind = "give a model of the same kind";
 
 }  // namespace
 
@@ -74,9 +84,9 @@ class EmaState {
  public:
   EmaState(ModelRef model, const EmaOptions& options) : model_(std::move(model)), options_(options) {
     if (!(options.decay >= 0.0 && options.decay < 1.0))
-      usage_error("ema", cat("expected decay in [0, 1), found ", options.decay, "; 0.999 is usual"));
+      job_usage_error("ema", cat("expected decay in [0, 1), found ", options.decay, "; 0.999 is usual"));
     if (options.update_every < 1)
-      usage_error("ema", cat("expected update_every >= 1, found ", options.update_every, "; 1 is every call"));
+      job_usage_error("ema", cat("expected update_every >= 1, found ", options.update_every, "; 1 is every call"));
     reset();
   }
 
@@ -84,65 +94,75 @@ class EmaState {
     check("ema.update");
     if (++calls_ % options_.update_every != 0) return;
     const at::NoGradGuard no_grad;
-    move_towards(parameters_, model_.parameters(), 1.0 - decay());
-    copy_all(buffers_, model_.buffers());
+    move_towards(parameters_, model_parameters(), 1.0 - decay());
+    copy_all(buffers_, model_buffers());
     ++updates_;
   }
 
   void reset() {
     refuse_while_applied("ema.reset");
     const at::NoGradGuard no_grad;
-    parameters_ = copies(model_.parameters());
-    buffers_ = copies(model_.buffers());
+    parameters_ = averages_of(model_parameters());
+    buffers_ = averages_of(model_buffers());
     updates_ = calls_ = 0;
   }
 
-  void begin_exchange() {
+  void begin_apply() {
     check("ema.apply");
-    exchange();
+    const at::NoGradGuard no_grad;
+    kept_.clear();
+    for (const auto& list : {model_parameters(), model_buffers()})
+      for (const auto& [name, tensor] : list) kept_.emplace_back(tensor.detach(), tensor.detach().clone());
     applied_ = true;
+    try {
+      copy_all(model_parameters(), parameters_);
+      copy_all(model_buffers(), buffers_);
+    } catch (...) {
+      end_apply();
+      throw;
+    }
   }
-  void end_exchange() {
-    exchange();
+
+  void end_apply() noexcept {
     applied_ = false;
+    try {
+      const at::NoGradGuard no_grad;
+      for (const auto& [tensor, contents] : std::exchange(kept_, {})) tensor.copy_(contents);
+    } catch (const std::exception& error) {
+      log(LogLevel::kError, job_site(), "ema.apply",
+          cat("the model's own weights could not be restored: ", error.what()));
+    }
   }
 
   void copy_to(const ModelRef& model) const {
-    refuse_while_applied("ema.copy_to");
-    check_alike(model.parameters(), parameters_, "ema.copy_to", "give a model of the same kind");
-    check_alike(model.buffers(), buffers_, "ema.copy_to", "give a model of the same kind");
+    const auto parameters = unique_tensors(model.parameters());
+    const auto buffers = unique_tensors(model.buffers());
+    check_alike(parameters, parameters_, Compare::kNamesAndShapes, "ema.copy_to", kOneKind);
+    check_alike(buffers, buffers_, Compare::kNamesAndShapes, "ema.copy_to", kOneKind);
     const at::NoGradGuard no_grad;
-    copy_all(model.parameters(), parameters_);
-    copy_all(model.buffers(), buffers_);
+    copy_all(parameters, parameters_);
+    copy_all(buffers, buffers_);
   }
 
   void save(torch::serialize::OutputArchive& archive) const {
-    refuse_while_applied("ema save");
-    for (const auto& [name, tensor] : parameters_) archive.write(key_of("parameter.", name), tensor);
-    for (const auto& [name, tensor] : buffers_) archive.write(key_of("buffer.", name), tensor, true);
+    write_list(archive, "parameter", parameters_);
+    write_list(archive, "buffer", buffers_);
     archive.write("updates", c10::IValue(updates_));
     archive.write("calls", c10::IValue(calls_));
   }
 
   void load(torch::serialize::InputArchive& archive) {
-    refuse_while_applied("ema load");
-    const auto read = [&archive](const char* kind, const std::vector<NamedTensor>& mine) {
-      std::vector<NamedTensor> there;
-      for (const auto& [name, tensor] : mine) {
-        NamedTensor& entry = there.emplace_back(NamedTensor{name, at::Tensor()});
-        if (archive.try_read(key_of(kind, name), entry.tensor, kind == kBuffer))
-          entry.tensor = entry.tensor.to(tensor.device());
-      }
-      return there;
-    };
-    const auto parameters = read(kParameter, parameters_);
-    const auto buffers = read(kBuffer, buffers_);
-    check_alike(parameters_, parameters, "ema load", "load an archive of the same model");
-    check_alike(buffers_, buffers, "ema load", "load an archive of the same model");
     c10::IValue updates;
     c10::IValue calls;
-    archive.read("updates", updates);
-    archive.read("calls", calls);
+    if (!archive.try_read("updates", updates) || !archive.try_read("calls", calls))
+      job_usage_error("ema load",
+                      "expected an archive of an average, found another one; load what torch::save(average, "
+                      "...) wrote");
+    const auto parameters = read_list(archive, "parameter");
+    const auto buffers = read_list(archive, "buffer");
+    constexpr const char* kRemedy = "load an archive of the same model";
+    check_alike(parameters_, parameters, Compare::kNamesAndShapes, "ema load", kRemedy);
+    check_alike(buffers_, buffers, Compare::kNamesAndShapes, "ema load", kRemedy);
     const at::NoGradGuard no_grad;
     copy_all(parameters_, parameters);
     copy_all(buffers_, buffers);
@@ -160,40 +180,43 @@ class EmaState {
   [[nodiscard]] const std::vector<NamedTensor>& buffers() const { return buffers_; }
 
  private:
-  static constexpr const char* kParameter = "parameter.";
-  static constexpr const char* kBuffer = "buffer.";
+  [[nodiscard]] std::vector<NamedTensor> model_parameters() const { return unique_tensors(model_.parameters()); }
+  [[nodiscard]] std::vector<NamedTensor> model_buffers() const { return unique_tensors(model_.buffers()); }
 
-  // Names of an archive's entries hold no dots.
-  static std::string key_of(const char* kind, std::string name) {
-    std::replace(name.begin(), name.end(), '.', '/');
-    return kind[0] + std::string("/") + name;
+  // Entries of an archive have no dots in their keys, and names of tensors do.
+  static void write_list(torch::serialize::OutputArchive& archive, const std::string& kind,
+                         const std::vector<NamedTensor>& tensors) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors) {
+      archive.write(cat(kind, "_", names.size()), tensor, /*is_buffer=*/true);
+      names.push_back(name);
+    }
+    archive.write(kind + "_names", c10::IValue(names));
+  }
+
+  static std::vector<NamedTensor> read_list(torch::serialize::InputArchive& archive, const std::string& kind) {
+    c10::IValue names;
+    archive.read(kind + "_names", names);
+    std::vector<NamedTensor> tensors;
+    for (const c10::IValue& name : names.toListRef()) {
+      at::Tensor tensor;
+      archive.read(cat(kind, "_", tensors.size()), tensor, /*is_buffer=*/true);
+      tensors.push_back({name.toStringRef(), tensor});
+    }
+    return tensors;
   }
 
   void refuse_while_applied(const char* call) const {
     if (applied_)
-      usage_error(call,
-                  "expected the average in its place, found an apply() guard alive, under which the model has it; "
-                  "leave the guard's scope first");
+      job_usage_error(call,
+                      "expected the model with weights of its own, found an apply() guard alive, under which it has "
+                      "the average; leave the guard's scope first");
   }
 
   void check(const char* call) const {
     refuse_while_applied(call);
-    check_alike(parameters_, model_.parameters(), call, kEmaRemedy);
-    check_alike(buffers_, model_.buffers(), call, kEmaRemedy);
-  }
-
-  void exchange() {
-    const at::NoGradGuard no_grad;
-    const auto swap_all = [](const std::vector<NamedTensor>& mine, const std::vector<NamedTensor>& theirs) {
-      for (std::size_t at = 0; at < std::min(mine.size(), theirs.size()); ++at) {
-        const at::Tensor model = theirs[at].tensor.detach();
-        const at::Tensor kept = model.clone();
-        model.copy_(mine[at].tensor);
-        mine[at].tensor.copy_(kept);
-      }
-    };
-    swap_all(parameters_, model_.parameters());
-    swap_all(buffers_, model_.buffers());
+    check_alike(parameters_, model_parameters(), Compare::kNamesAndShapes, call, kReset);
+    check_alike(buffers_, model_buffers(), Compare::kNamesAndShapes, call, kReset);
   }
 
   ModelRef model_;
@@ -202,25 +225,26 @@ class EmaState {
   std::vector<NamedTensor> buffers_;
   std::int64_t updates_ = 0;
   std::int64_t calls_ = 0;
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  ///< the model's tensors under a guard, and their own contents
   bool applied_ = false;
 };
 
 }  // namespace detail
 
 void polyak_update(const ModelRef& target, const ModelRef& source, double tau) {
+  using namespace detail;
   constexpr const char* kCall = "polyak_update";
-  constexpr const char* kRemedy = "give two models of one kind";
   if (!(tau >= 0.0 && tau <= 1.0))
-    detail::usage_error(kCall, detail::cat("expected tau in [0, 1], found ", tau, "; 0.005 is usual"));
-  const auto to = target.parameters();
-  const auto from = source.parameters();
-  const auto to_buffers = target.buffers();
-  const auto from_buffers = source.buffers();
-  detail::check_alike(to, from, kCall, kRemedy);
-  detail::check_alike(to_buffers, from_buffers, kCall, kRemedy);
+    job_usage_error(kCall, cat("expected tau in [0, 1], found ", tau, "; 0.005 is usual"));
+  const auto to = unique_tensors(target.parameters());
+  const auto from = unique_tensors(source.parameters());
+  const auto to_buffers = unique_tensors(target.buffers());
+  const auto from_buffers = unique_tensors(source.buffers());
+  check_alike(to, from, Compare::kDtypesToo, kCall, kOneKind);
+  check_alike(to_buffers, from_buffers, Compare::kDtypesToo, kCall, kOneKind);
   const at::NoGradGuard no_grad;
-  detail::move_towards(to, from, tau);
-  detail::copy_all(to_buffers, from_buffers);
+  move_towards(to, from, tau);
+  copy_all(to_buffers, from_buffers);
 }
 
 Ema::Ema(std::shared_ptr<detail::EmaState> state) : state_(std::move(state)) {}
@@ -250,10 +274,10 @@ std::vector<NamedTensor> Ema::buffers() const {
 }
 
 Ema::Applied::Applied(std::shared_ptr<detail::EmaState> state) : state_(std::move(state)) {
-  state_->begin_exchange();
+  state_->begin_apply();
 }
 Ema::Applied::~Applied() {
-  state_->end_exchange();
+  state_->end_apply();
 }
 
 Ema ema(const ModelRef& model, const EmaOptions& options) {
@@ -261,11 +285,11 @@ Ema ema(const ModelRef& model, const EmaOptions& options) {
 }
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const Ema& average) {
-  average.impl().save(archive);
+  average.state_->save(archive);
   return archive;
 }
 torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, Ema& average) {
-  average.impl().load(archive);
+  average.state_->load(archive);
   return archive;
 }
 

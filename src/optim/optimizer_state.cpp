@@ -91,6 +91,12 @@ const at::Tensor* OptimizerState::any_gradient() const {
   return nullptr;
 }
 
+bool OptimizerState::left_gradients(const ModelState& model) {
+  find_owners();
+  return due() && model.generation > generation_stepped_ &&
+         std::find(owners_.begin(), owners_.end(), &model) != owners_.end() && any_gradient() != nullptr;
+}
+
 // One rank and no accumulation: what a plain `loss.backward()` left is what accel's would have left, so a loop that was
 // changed half-way goes on working.
 bool OptimizerState::may_step_plainly() const {
@@ -209,10 +215,11 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
   find_owners();
   const Site site = site_of(training_->group);
   if (training_->steps != 1)
-    throw UsageError(message(site, "optimizer.step(closure)",
-                             cat("expected gradient_accumulation_steps = 1, found ", training_->steps,
-                                 "; a closure is evaluated several times and is a window of its own each time: make the "
-                                 "Accelerator with 1, or use an optimizer without a closure")));
+    throw UsageError(
+        message(site, "optimizer.step(closure)",
+                cat("expected gradient_accumulation_steps = 1, found ", training_->steps,
+                    "; a closure is evaluated several times and is a window of its own each time: make the "
+                    "Accelerator with 1, or use an optimizer without a closure")));
   if (!closure)
     throw UsageError(message(site, "optimizer.step(closure)",
                              "expected a closure, found an empty function; give one that runs backward and returns "
@@ -235,7 +242,7 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
     // Line searches branch on the loss: it must be the same number on all ranks.
     at::Tensor mean = loss.detach().clone();
     all_reduce(mean, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kControl}, training_->group,
-               SourceLocation::current());
+               SourceLocation());
     return mean;
   });
   perform();

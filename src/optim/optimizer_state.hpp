@@ -24,6 +24,8 @@ class OptimizerState {
   [[nodiscard]] bool has_same_parameters() const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
+  /// It did not step with the last window of this model, whose gradients are still there.
+  [[nodiscard]] bool left_gradients(const ModelState& model);
   [[nodiscard]] bool overflowed() const { return false; }
 
  private:

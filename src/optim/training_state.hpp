@@ -23,7 +23,7 @@ struct ModelState {
 
   ModelRef ref;
   std::size_t index = 0;                         ///< in order of prepare
-  std::string name;                              ///< for error texts: "model 0"
+  std::string name;                              ///< for error texts: "model 0 (weight, ...)"
   std::vector<NamedTensor> parameters;           ///< as of prepare or refresh
   std::vector<std::shared_ptr<SyncUnit>> units;  ///< empty in a group of one
 

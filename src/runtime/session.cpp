@@ -2,6 +2,8 @@
 
 #include "core/env.hpp"
 
+#include <accel/error.hpp>
+
 namespace accel::detail {
 namespace {
 
@@ -48,6 +50,10 @@ void Session::close() noexcept {
   close_list_.run();
   usable_.store(false, std::memory_order_release);
   process_.has_mpi = false;
+}
+
+void job_usage_error(std::string_view call, std::string_view text) {
+  throw UsageError(message(job_site(), call, text));
 }
 
 Site job_site() noexcept {

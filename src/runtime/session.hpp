@@ -59,6 +59,9 @@ constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 365);
 [[nodiscard]] Site job_site() noexcept;
 void set_job_site(Site site) noexcept;
 
+/// Throws a UsageError of this process, for calls that belong to no group.
+[[noreturn]] void job_usage_error(std::string_view call, std::string_view text);
+
 /// Ends all ranks of the job with `code` where MPI is usable, and this process in any case. Prints nothing.
 [[noreturn]] void end_all_ranks(int code) noexcept;
 

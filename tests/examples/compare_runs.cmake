@@ -1,15 +1,6 @@
-# cmake -DFOLDER=... -DTOLERANCE=... -DCOMPARE=<compare_runs> -P compare_runs.cmake @@ <command> @@ <command>
-# Runs both with `--save` and compares what they saved.
-set(part 0)
-math(EXPR last "${CMAKE_ARGC} - 1")
-foreach(index RANGE 0 ${last})
-  set(word "${CMAKE_ARGV${index}}")
-  if(word STREQUAL "@@")
-    math(EXPR part "${part} + 1")
-  elseif(part GREATER 0)
-    list(APPEND command${part} "${word}")
-  endif()
-endforeach()
+# cmake -DFOLDER=... -DTOLERANCE=... -DRANKS=<n> -DCOMPARE=<compare_runs> -P compare_runs.cmake @@ <command> @@ <command>
+# Runs both with `--save` and compares what they saved. The second says that it trains on RANKS ranks.
+include("${CMAKE_CURRENT_LIST_DIR}/commands.cmake")
 
 file(REMOVE_RECURSE "${FOLDER}")
 file(MAKE_DIRECTORY "${FOLDER}")
@@ -20,6 +11,9 @@ foreach(run 1 2)
     message(FATAL_ERROR "expected exit status 0 of ${command${run}}, found ${result}:\n${output}")
   endif()
 endforeach()
+if(NOT "\n${output}" MATCHES "\nranks ${RANKS}\n")
+  message(FATAL_ERROR "expected `${command2}` to train on ${RANKS} ranks, found other words:\n${output}")
+endif()
 execute_process(COMMAND ${COMPARE} ${TOLERANCE} run1.pt run2.pt WORKING_DIRECTORY "${FOLDER}" RESULT_VARIABLE differ
                 OUTPUT_VARIABLE output)
 message(STATUS "${output}")

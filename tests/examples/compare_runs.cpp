@@ -4,6 +4,7 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

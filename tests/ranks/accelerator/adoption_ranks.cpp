@@ -103,6 +103,20 @@ TEST_CASE("complex gradients stay local before the boundary, and are the mean ov
   }
 }
 
+TEST_CASE("a lazily conjugated gradient in the place of the real one is reduced as what it is") {
+  Accelerator accelerator({.gradient_accumulation_steps = 4});
+  at::Tensor w = at::zeros({2}, at::kComplexDouble).requires_grad_(true);
+  const NamedParameters model = parameters({{"w", w}});
+  accelerator.prepare(model);
+  for (int micro = 0; micro < 2; ++micro) {
+    const auto guard = accelerator.accumulate(model);
+    accelerator.backward(2.0 * complex_loss(w, mine(), 2.0 * mine()));  // conj(mine + 2 mine i)
+  }
+  w.mutable_grad() = w.grad().conj();
+  accelerator.finish_window(model);
+  CHECK(w.grad()[1].item<c10::complex<double>>() == c10::complex<double>(mean_of_ranks(), 2.0 * mean_of_ranks()));
+}
+
 TEST_CASE("complex gradients of a short window, and rank 0's complex parameters at prepare") {
   Accelerator accelerator({.gradient_accumulation_steps = 4});
   at::Tensor w = at::full({2}, c10::complex<double>(rank(), -rank()), at::kComplexDouble).requires_grad_(true);

@@ -53,6 +53,26 @@ TEST_CASE("a future tells when the result is there, before or after the fact") {
   CHECK(backend()->allreduce(tensors, in_place)->getFuture()->completed());
 }
 
+TEST_CASE("complex numbers are summed and averaged; other operations are refused, and the group stays good") {
+  if (world().size() == 1) return;
+  const double size = world().size();
+  const auto value = [&] { return at::full({4}, c10::complex<double>(world().rank(), 1.0), at::kComplexDouble); };
+  std::vector<at::Tensor> tensors{value()};
+  backend()->allreduce(tensors)->wait();
+  CHECK((tensors[0] == at::full({4}, c10::complex<double>(size * (size - 1) / 2, size), at::kComplexDouble))
+            .all()
+            .item<bool>());
+  c10d::AllreduceOptions options;
+  for (const auto op : {c10d::ReduceOp::MAX, c10d::ReduceOp::PRODUCT}) {
+    options.reduceOp = op;
+    CHECK_THROWS_AS(backend()->allreduce(tensors, options), UsageError);
+  }
+  options.reduceOp = c10d::ReduceOp::AVG;
+  tensors[0] = value();
+  backend()->allreduce(tensors, options)->wait();
+  CHECK(tensors[0][3].item<c10::complex<double>>() == c10::complex<double>((size - 1) / 2, 1.0));
+}
+
 TEST_CASE("premultiplied sums and averages scale, bitwise operations are refused") {
   if (world().size() == 1) return;
   std::vector<at::Tensor> tensors{at::ones({5})};

@@ -118,27 +118,54 @@ TEST_CASE("bad samples are refused before they spoil anything") {
   CHECK(contains(error_text<UsageError>([&] { (void)statistics.normalize(at::zeros({2}, at::kInt)); }), "floating"));
   CHECK(contains(error_text<UsageError>([&] { RunningStatistics({-1}); }), "sizes of 0 or more"));
   CHECK(statistics.pending() == 0);
-  if (ranks() == 1) return;
-  RunningStatistics other({rank() == 0 ? 2 : 3});
-  CHECK(contains(error_text<UsageError>([&] { other.merge(); }), "[1, 7] on rank 1"));
 }
 
-TEST_CASE("torch::save and torch::load, with samples that were not merged yet") {
+TEST_CASE("shapes that differ are told on all ranks, also where they hold equally many numbers") {
+  if (ranks() == 1) return;
+  for (const std::vector<std::int64_t>& other : {std::vector<std::int64_t>{3}, {3, 2}, {6}}) {
+    RunningStatistics statistics(rank() == 1 ? other : std::vector<std::int64_t>{2, 3});
+    const std::string text = error_text<UsageError>([&] { statistics.merge(); });
+    CHECK(
+        contains(text, "RunningStatistics.merge: expected samples of one shape on all ranks, found [2, 3] on rank 0"));
+    CHECK(contains(text, "running_statistics_ranks.cpp:"));
+  }
+  barrier();
+}
+
+TEST_CASE("a copy is apart from what it was copied from") {
+  std::vector<RunningStatistics> agents(3, RunningStatistics({1}));
+  agents[0].update(at::full({2, 1}, 4.0));
+  agents[0].merge();
+  const RunningStatistics before = agents[0];
+  agents[0].update(at::full({6, 1}, 8.0));
+  agents[0].merge();
+  CHECK(agents[1].mean().item<double>() == 0.0);
+  CHECK(agents[1].pending() == 0);
+  CHECK(before.mean().item<double>() == 4.0);
+  CHECK(before.count() == 2 * ranks());
+  CHECK(agents[0].mean().item<double>() == 7.0);
+}
+
+TEST_CASE("torch::save and torch::load: one rank's archive is that of all") {
   RunningStatistics statistics({1});
   statistics.update(at::full({1, 1}, mine()));
+  std::stringstream too_early;
+  CHECK(contains(error_text<UsageError>([&] { torch::save(statistics, too_early); }), "call merge() on all ranks"));
   statistics.merge();
-  statistics.update(at::full({1, 1}, 10.0));
   std::stringstream archive;
   torch::save(statistics, archive);
   RunningStatistics loaded({1});
+  loaded.update(at::full({1, 1}, 100.0));
   torch::load(loaded, archive);
   CHECK(loaded.count() == ranks());
-  CHECK(loaded.pending() == 1);
+  CHECK(loaded.pending() == 0);
   CHECK(loaded.mean().item<double>() == mean_of_ranks());
-  statistics.merge();
-  loaded.merge();
+  for (RunningStatistics* each : {&statistics, &loaded}) {
+    each->update(at::full({1, 1}, 10.0));
+    each->merge();
+    CHECK(each->count() == 2 * ranks());
+  }
   CHECK(at::equal(loaded.mean(), statistics.mean()));
-  CHECK(loaded.count() == 2 * ranks());
   std::stringstream again;
   torch::save(statistics, again);
   RunningStatistics wide({2});

@@ -62,7 +62,8 @@ void explore(int steps, int length, int epochs, End end, TailPolicy tail, bool e
            .sync_each_batch = each},
           at::kDouble);
   Oracle oracle{.steps = steps, .tail = tail};
-  const bool seen = end == End::kLoader || end == End::kLastGiven;
+  // A loader's end is seen whatever else the program says of its micro-batches.
+  const bool seen = end == End::kLoader || end == End::kLastGiven || end == End::kLastDenied;
   std::string pattern;
   for (int epoch = 0; epoch < epochs; ++epoch) {
     run_epoch(rig, epoch, length, end, pattern);
@@ -137,6 +138,50 @@ TEST_CASE("the number of steps may change at any time; the window that is open i
         CHECK(pattern == oracle.pattern);
         CHECK(rig.probe->value() == doctest::Approx(oracle.w).epsilon(1e-12));
       }
+}
+
+TEST_CASE("a loop that ends inside a window, and is not closed, is told of when the accelerator goes") {
+  const auto told = [](bool closes) {
+    const CapturedStderr captured;
+    {
+      Rig rig({.gradient_accumulation_steps = 4});
+      std::vector<double> x(10, 1.0);
+      int left = 6;
+      for (auto& batch : rig.accelerator.prepare(make_data_loader(Values{x}))) {
+        rig.micro(batch);
+        if (--left == 0) break;
+      }
+      if (closes) {
+        rig.accelerator.finish_window(rig.probe);
+        CHECK(rig.optimizer.step() == Stepped::kYes);
+      }
+      CHECK(captured.text().empty());
+    }
+    return captured.text();
+  };
+  CHECK(contains(told(false), "the last 2 micro-batches of model 0 (w, ...) were in a window that never closed"));
+  CHECK(told(true).empty());
+}
+
+TEST_CASE("an optimizer that was prepared and then stepped itself is noticed: its gradients pile up") {
+  const auto told = [](bool raw) {
+    const CapturedStderr captured;
+    Rig rig;
+    for (int micro = 0; micro < 3; ++micro) {
+      const auto guard = rig.accelerator.accumulate(rig.probe);
+      rig.accelerator.backward(rig.probe->loss({1.0}));
+      if (raw)
+        rig.sgd.step();
+      else
+        rig.optimizer.step();
+      rig.optimizer.zero_grad();
+    }
+    return captured.text();
+  };
+  const std::string text = told(true);
+  CHECK(contains(text, "the gradients of the last window of model 0 (w, ...) are still there"));
+  CHECK(text.find("are still there") == text.rfind("are still there"));  // said once
+  CHECK(told(false).empty());
 }
 
 TEST_CASE("by hand and through accel, full windows give the same bits") {

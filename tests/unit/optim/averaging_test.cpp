@@ -125,8 +125,9 @@ TEST_CASE("apply: the model has the average in the scope, and its own weights af
     CHECK(contains(error_text<UsageError>([&] { average.update(); }), "apply() guard"));
     CHECK(contains(error_text<UsageError>([&] { (void)average.apply(); }), "apply() guard"));
     CHECK(contains(error_text<UsageError>([&] { average.reset(); }), "apply() guard"));
+    CHECK(average.parameters().front().tensor.item<double>() == 1.0);
     std::stringstream archive;
-    CHECK(contains(error_text<UsageError>([&] { torch::save(average, archive); }), "apply() guard"));
+    torch::save(average, archive);
   }
   CHECK(probe->value() == 3.0);
   CHECK_THROWS_AS(
@@ -141,6 +142,56 @@ TEST_CASE("apply: the model has the average in the scope, and its own weights af
   Probe other;
   average.copy_to(other);
   CHECK(other->value() == 2.0);
+}
+
+TEST_CASE("a tied weight is averaged, moved and put back once") {
+  struct Tied : torch::nn::Module {
+    Tied() : w(register_parameter("w", at::full({1}, 8.0))) { register_parameter("again", w); }
+    at::Tensor w;
+  };
+  auto model = std::make_shared<Tied>();
+  CHECK(ModelRef(model).parameters().size() == 2);
+  Ema average = ema(model, {.decay = 0.5});
+  CHECK(average.parameters().size() == 1);
+  model->w.detach().fill_(4.0);
+  average.update();
+  model->w.detach().fill_(2.0);
+  {
+    const auto averaged = average.apply();
+    CHECK(model->w.item<double>() == 6.0);
+  }
+  CHECK(model->w.item<double>() == 2.0);
+  CHECK(average.parameters().front().tensor.item<double>() == 6.0);
+  auto target = std::make_shared<Tied>();
+  polyak_update(target, model, 0.5);
+  CHECK(target->w.item<double>() == 5.0);
+}
+
+TEST_CASE("tensors replaced under an apply guard stay as they are, and the earlier ones come back") {
+  const at::Tensor first = at::full({2}, 1.0).requires_grad_(true);
+  NamedParameters list = parameters({{"a", first}});
+  Ema average = ema(list, {.decay = 0.5});
+  first.detach().fill_(3.0);
+  {
+    const auto averaged = average.apply();
+    list.tensors()[0].tensor = at::full({3}, 7.0).requires_grad_(true);
+  }
+  CHECK((first == 3.0).all().item<bool>());
+  CHECK((list.tensors()[0].tensor == 7.0).all().item<bool>());
+}
+
+TEST_CASE("averages of 16-bit weights take steps that the weights themselves could not") {
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    Probe probe(1.0, type);
+    Ema average = ema(probe, {.decay = 0.999});
+    probe->w.detach().fill_(2.0);
+    for (int call = 0; call < 1000; ++call) average.update();
+    const double value = average.parameters().front().tensor.item<double>();
+    CHECK(value == doctest::Approx(2.0 - std::pow(0.999, 1000)).epsilon(1e-4));
+    const auto averaged = average.apply();
+    CHECK(probe->value() == doctest::Approx(value).epsilon(4e-3));
+    CHECK((probe->w.scalar_type() == type));
+  }
 }
 
 TEST_CASE("an average says when its model is another one by now, and can begin anew") {
@@ -175,6 +226,15 @@ TEST_CASE("torch::save and torch::load of an average") {
   torch::save(average, again);
   Probe probe;
   Ema of_another = ema(probe);
-  CHECK(contains(error_text<UsageError>([&] { torch::load(of_another, again); }), "an archive of the same model"));
+  CHECK(contains(error_text<UsageError>([&] { torch::load(of_another, again); }), "load an archive of the same model"));
   CHECK(of_another.parameters().front().tensor.item<double>() == 0.0);
+  std::stringstream foreign;
+  torch::save(at::zeros({1}), foreign);
+  CHECK(
+      contains(error_text<UsageError>([&] { torch::load(of_another, foreign); }), "expected an archive of an average"));
+  std::stringstream larger;
+  torch::save(average, larger);
+  torch::nn::Sequential part(torch::nn::Linear(2, 2));
+  Ema of_part = ema(part);
+  CHECK(contains(error_text<UsageError>([&] { torch::load(of_part, larger); }), "found in the target none"));
 }

@@ -1,0 +1,11 @@
+# For scripts that are called with commands after `@@`: sets command1, command2, ... to their words.
+set(part 0)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(index RANGE 0 ${last})
+  set(word "${CMAKE_ARGV${index}}")
+  if(word STREQUAL "@@")
+    math(EXPR part "${part} + 1")
+  elseif(part GREATER 0)
+    list(APPEND command${part} "${word}")
+  endif()
+endforeach()

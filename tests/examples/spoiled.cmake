@@ -1,0 +1,10 @@
+# cmake -DWORDS=<regex> -P spoiled.cmake @@ <command>: it fails, and its words say why.
+include("${CMAKE_CURRENT_LIST_DIR}/commands.cmake")
+execute_process(COMMAND ${command1} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
+message(STATUS "${output}")
+if(result EQUAL 0)
+  message(FATAL_ERROR "expected a job that fails, found exit status 0")
+endif()
+if(NOT output MATCHES "${WORDS}")
+  message(FATAL_ERROR "expected words that match `${WORDS}`, found none")
+endif()
