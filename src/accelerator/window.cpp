@@ -30,6 +30,13 @@ double closing_factor(const TargetTotals& totals, std::int64_t steps, std::int64
   return static_cast<double>(steps * ranks) / static_cast<double>(totals.held);
 }
 
+// The numbers as they lie in memory: a real factor is the same for them and for their lazy conjugates or negatives,
+// which the foreach operations refuse.
+at::Tensor without_lazy_bits(const at::Tensor& gradient) {
+  const at::Tensor plain = gradient.is_conj() ? gradient.conj() : gradient;
+  return plain.is_neg() ? plain._neg_view() : plain;
+}
+
 }  // namespace
 
 void AcceleratorImpl::micro_batch(std::vector<Target>& targets, std::optional<std::int64_t> items, const char* call,
@@ -136,7 +143,7 @@ void AcceleratorImpl::finish_alone(Target& target, std::set<const void*>& done) 
       // As the model is now: in a group of one nobody had to tell that tensors were replaced.
       for (const NamedTensor& parameter : unique_parameters(model.ref))
         if (parameter.tensor.grad().defined() && done.insert(parameter.tensor.unsafeGetTensorImpl()).second)
-          gradients.push_back(parameter.tensor.grad());
+          gradients.push_back(without_lazy_bits(parameter.tensor.grad()));
       if (!gradients.empty()) at::_foreach_mul_(gradients, factor);
     }
   }
