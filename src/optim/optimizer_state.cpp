@@ -92,9 +92,9 @@ const at::Tensor* OptimizerState::any_gradient() const {
 }
 
 bool OptimizerState::left_gradients(const ModelState& model) {
+  if (model.generation <= generation_stepped_) return false;  // as in every loop that is well
   find_owners();
-  return due() && model.generation > generation_stepped_ &&
-         std::find(owners_.begin(), owners_.end(), &model) != owners_.end() && any_gradient() != nullptr;
+  return std::find(owners_.begin(), owners_.end(), &model) != owners_.end() && any_gradient() != nullptr;
 }
 
 // One rank and no accumulation: what a plain `loss.backward()` left is what accel's would have left, so a loop that was
