@@ -5,11 +5,26 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace accel::detail {
+
+/// How many rows this rank's batch has, and how many of them belong to it: the first ones; the others repeat samples
+/// so that all ranks have equally many.
+struct BatchRows {
+  std::int64_t given = 0;
+  std::int64_t own = 0;
+};
+
+/// What a join_uneven_inputs guard wants of the loaders that are iterated while it lives.
+struct JoinHooks {
+  std::function<void()> exhausted;   ///< a loader that trained has run out on this rank; may communicate and throw
+  std::optional<bool> even_batches;  ///< in place of the loaders' own option
+};
 
 /// The loaders of one accelerator that are being iterated now, innermost last. `accumulate` asks the innermost whether
 /// the batch it handed out is its last. Used from the thread that trains.
@@ -18,12 +33,15 @@ class ActiveLoaders {
   using Id = std::uint64_t;
 
   Id enter() {
-    entries_.push_back({++last_id_, false});
+    entries_.push_back({.id = ++last_id_});
     return last_id_;
   }
-  void set_at_end(Id id, bool at_end) {
-    for (auto& entry : entries_)
-      if (entry.id == id) entry.at_end = at_end;
+  void set_batch(Id id, bool at_end, std::optional<BatchRows> rows) {
+    for (auto& entry : entries_) {
+      if (entry.id != id) continue;
+      entry.at_end = at_end;
+      entry.rows = rows;
+    }
   }
   /// Leaving twice, or in another order than entering (iterators on the heap), is harmless.
   void leave(Id id) noexcept {
@@ -32,12 +50,37 @@ class ActiveLoaders {
   [[nodiscard]] bool empty() const { return entries_.empty(); }
   [[nodiscard]] bool at_end() const { return !entries_.empty() && entries_.back().at_end; }
 
+  /// Of the batch at hand of the innermost loader; nothing where there is none, or it does not know.
+  [[nodiscard]] std::optional<BatchRows> rows() const { return entries_.empty() ? std::nullopt : entries_.back().rows; }
+
+  /// A micro-batch is trained with the batch at hand.
+  void note_training() {
+    if (!entries_.empty()) entries_.back().trains = true;
+  }
+
+  void set_join(std::optional<JoinHooks> join) { join_ = std::move(join); }
+  [[nodiscard]] const std::optional<JoinHooks>& join() const { return join_; }
+
+  /// The pass ran out: it is left, and a join guard is told if it was the outermost and trained. May throw.
+  void exhausted(Id id) {
+    const bool trained = entries_.size() == 1 && entries_.front().id == id && entries_.front().trains;
+    leave(id);
+    if (trained && join_ && join_->exhausted) join_->exhausted();
+  }
+  /// A pass had nothing at all for this rank. May throw.
+  void empty_pass() const {
+    if (entries_.empty() && join_ && join_->exhausted) join_->exhausted();
+  }
+
  private:
   struct Entry {
     Id id = 0;
     bool at_end = false;
+    bool trains = false;
+    std::optional<BatchRows> rows = std::nullopt;
   };
   std::vector<Entry> entries_;
+  std::optional<JoinHooks> join_;
   Id last_id_ = 0;
 };
 
@@ -52,8 +95,12 @@ class ActiveScope {
   ActiveScope& operator=(ActiveScope&&) = delete;
   ~ActiveScope() { leave(); }
 
-  void set_at_end(bool at_end) {
-    if (active_) active_->set_at_end(id_, at_end);
+  void set_batch(bool at_end, std::optional<BatchRows> rows) {
+    if (active_) active_->set_batch(id_, at_end, rows);
+  }
+  /// The pass ran out. @throws what a join guard's rounds throw.
+  void exhausted() {
+    if (const auto active = std::exchange(active_, nullptr)) active->exhausted(id_);
   }
   void leave() noexcept {
     if (active_) active_->leave(id_);

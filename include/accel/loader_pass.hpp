@@ -12,7 +12,8 @@
 namespace accel {
 
 /// The iterator of accel's loaders: one pass, move-only. It holds the batch at hand; `Source` reads the next one and
-/// knows, after a read, whether anything is left (`using Batch`, `bool done()`, `Batch read()`).
+/// knows, after a read, whether anything is left (`using Batch`, `bool done()`, `Batch read()`, and where it knows
+/// `optional<BatchRows> rows()` of the batch that was read last).
 ///
 /// The accelerator is told that a batch is the last one before that batch is handed out, and it forgets this loader
 /// when the pass is exhausted or this iterator destroyed (break, return, exception).
@@ -25,7 +26,10 @@ class LoaderPass {
   using iterator_concept = std::input_iterator_tag;
 
   LoaderPass(Source source, const detail::LoaderBinding& binding) {
-    if (source.done()) return;  // nothing to hand out: the accelerator must not see a loader that never was
+    if (source.done()) {  // nothing to hand out: the accelerator must not see a loader that never was
+      if (binding.active) binding.active->empty_pass();
+      return;
+    }
     state_ = std::make_unique<State>(std::move(source), binding);
     advance();
   }
@@ -56,12 +60,15 @@ class LoaderPass {
 
   void advance() {
     if (state_->batch && state_->source.done()) {
-      state_.reset();
+      const std::unique_ptr<State> over = std::move(state_);  // over, whatever the guard throws
+      over->scope.exhausted();
       return;
     }
     state_->batch.emplace(state_->source.read());
     if (state_->device) detail::place(*state_->batch, *state_->device);
-    state_->scope.set_at_end(state_->source.done());
+    std::optional<detail::BatchRows> rows;
+    if constexpr (requires { state_->source.rows(); }) rows = state_->source.rows();
+    state_->scope.set_batch(state_->source.done(), rows);
   }
 
   std::unique_ptr<State> state_;

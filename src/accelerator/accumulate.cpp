@@ -38,6 +38,7 @@ std::unique_ptr<OpenGuard> AcceleratorImpl::enter(const std::vector<ModelRef>& m
                       "accelerator.discard_window(model)"));
   }
   notice_no_loader(options);
+  loaders_->note_training();
   for (ModelState* model : guard->models)
     if (!model->window.open()) begin_window(*model);
   const bool last = options.last.value_or(false) || (options_.sync_with_dataloader && loaders_->at_end());

@@ -28,7 +28,7 @@ PUBLIC = {
     "optim": ["accumulate", "averaging", "optimizer", "scheduler"],
     "checkpoint": ["checkpoint", "safetensors"],
     "track": ["progress", "tracking"],
-    "accelerator": ["accelerator", "prepare"],
+    "accelerator": ["accelerator", "accelerator_options", "prepare"],
     "trainer": ["trainer", "accel"],
 }
 PUBLIC_LAYER = {name: layer for layer, names in PUBLIC.items() for name in names}
