@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <numbers>
 #include <random>
+#include <tuple>
 
 namespace sac {
 
@@ -115,10 +116,10 @@ struct Batch {
   torch::Tensor next_noise;
 };
 
-/// How accelerator.to_device moves it.
-inline Batch accel_to_device(const Batch& batch, c10::Device device) {
-  return {batch.observations.to(device),      batch.actions.to(device), batch.rewards.to(device),
-          batch.next_observations.to(device), batch.noise.to(device),   batch.next_noise.to(device)};
+/// Its parts, for accelerator.to_device.
+inline auto accel_fields(Batch& batch) {
+  return std::tie(batch.observations, batch.actions, batch.rewards, batch.next_observations, batch.noise,
+                  batch.next_noise);
 }
 
 /// Pendulums and the replay buffer. A pendulum costs nothing beside the networks, so every rank plays all of them:

@@ -15,4 +15,5 @@
 #include <accel/progress.hpp>
 #include <accel/running_statistics.hpp>
 #include <accel/scheduler.hpp>
+#include <accel/tree.hpp>
 #include <accel/version.hpp>

@@ -36,9 +36,7 @@ struct Replay {
   std::vector<at::Tensor> actions;
   int horizon = 0;
 
-  friend Replay accel_to_device(const Replay& batch, c10::Device device) {
-    return {to_device(batch.state, device), to_device(batch.actions, device), batch.horizon};
-  }
+  friend auto accel_fields(Replay& replay) { return std::tie(replay.state, replay.actions, replay.horizon); }
 };
 
 }  // namespace
