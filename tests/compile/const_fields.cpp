@@ -7,9 +7,13 @@
 struct Batch {
   at::Tensor state;
 #ifdef MISUSE
-  friend auto accel_fields(const Batch& batch) { return std::tie(batch.state); }
+  friend auto accel_fields(const Batch& batch) {
+    return std::tie(batch.state);
+  }
 #else
-  friend auto accel_fields(Batch& batch) { return std::tie(batch.state); }
+  friend auto accel_fields(Batch& batch) {
+    return std::tie(batch.state);
+  }
 #endif
 };
 

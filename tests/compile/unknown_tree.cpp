@@ -8,7 +8,9 @@ struct Batch {
   at::Tensor state;
   int horizon = 0;
 #ifndef MISUSE
-  friend auto accel_fields(Batch& batch) { return std::tie(batch.state, batch.horizon); }
+  friend auto accel_fields(Batch& batch) {
+    return std::tie(batch.state, batch.horizon);
+  }
 #endif
 };
 
