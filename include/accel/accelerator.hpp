@@ -6,11 +6,13 @@
 #include <accel/data.hpp>
 #include <accel/device.hpp>
 #include <accel/export.hpp>
+#include <accel/join.hpp>
 #include <accel/model.hpp>
 #include <accel/optimizer.hpp>
 #include <accel/prepare.hpp>
 #include <accel/scheduler.hpp>
 #include <accel/source_location.hpp>
+#include <accel/tree_methods.hpp>
 
 #include <c10/core/Device.h>
 
@@ -29,7 +31,7 @@ namespace accel {
 ///
 /// Nothing here is global: two Accelerators do not see each other. Not thread-safe: used by the thread that trains.
 /// One that was moved from can be assigned to or destroyed; any other use is a UsageError.
-class ACCEL_API Accelerator {
+class ACCEL_API Accelerator : public detail::TreeMethods {
  public:
   /// Collective over the group (its communicator is duplicated).
   /// @throws UsageError  an option is out of range (names it), CUDA was asked for and there is none.
@@ -141,6 +143,11 @@ class ACCEL_API Accelerator {
   /// From the next guard on; the open window keeps its count. @throws UsageError  steps < 1.
   void set_gradient_accumulation_steps(std::int64_t steps);
 
+  /// Opens a guard under which ranks may have different numbers of batches; join.hpp says how. Every rank opens it,
+  /// around the loop; opening is local.
+  /// @throws UsageError  such a guard is open; sync_each_batch is on.
+  JoinUnevenInputs join_uneven_inputs(const JoinOptions& options = {});
+
   /// Calls `callback` after each performed step of the optimizer, in order of registration.
   void on_step(const Optimizer& optimizer, std::function<void()> callback);
 
@@ -154,6 +161,11 @@ class ACCEL_API Accelerator {
   [[nodiscard]] double mean(double value, SourceLocation where = SourceLocation::current());
   /// Mean over ranks, a new tensor; floating. Collective.
   [[nodiscard]] at::Tensor mean(const at::Tensor& value, SourceLocation where = SourceLocation::current());
+
+  /// Sets this rank's flag for check_trigger, as for a loss that ends the training. Local.
+  void set_trigger();
+  /// Whether some rank has called set_trigger since the last check, on all ranks; clears the flags. Collective.
+  [[nodiscard]] bool check_trigger(SourceLocation where = SourceLocation::current());
 
   [[nodiscard]] const Group& group() const;
   [[nodiscard]] int process_index() const { return group().rank(); }
@@ -192,11 +204,6 @@ class ACCEL_API Accelerator {
 
   /// Forgets all that was prepared: models, optimizers, hooks and buckets. What was prepared must be prepared again.
   void free_memory();
-
- private:
-  [[nodiscard]] const std::shared_ptr<detail::AcceleratorImpl>& shared() const;
-
-  std::shared_ptr<detail::AcceleratorImpl> impl_;
 };
 
 /// Copies parameters and buffers of rank `root` to all ranks of `group`, after a check that the models agree. Needs no

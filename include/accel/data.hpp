@@ -1,104 +1,45 @@
 #pragma once
 
+#include <accel/data_generator.hpp>
+#include <accel/data_options.hpp>
+#include <accel/dataset_ops.hpp>
 #include <accel/export.hpp>
 #include <accel/foreign_loader.hpp>
 #include <accel/loader_binding.hpp>
+#include <accel/loader_core.hpp>
 #include <accel/loader_pass.hpp>
 #include <accel/to_device.hpp>
 
-#include <c10/util/ArrayRef.h>
-
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace accel {
 
-/// How make_data_loader forms batches.
-struct DataLoaderOptions {
-  std::int64_t batch_size = 1;  ///< samples of a batch on one rank; >= 1
-  bool shuffle = false;         ///< another order each epoch, the same for any number of ranks
-  std::uint64_t seed = 0;       ///< of the shuffle; the order is a function of seed and epoch alone
-  bool drop_last = false;       ///< leave out a short last batch, and a last step that not all ranks have a batch for
-  /// All ranks get equally many batches, all full: the last step is completed with samples from the beginning. Turn it
-  /// off to see each sample exactly once (evaluation); then ranks may differ in their number of batches, and a loop
-  /// that trains would leave the longer ones waiting. At one rank there is nothing to even out.
-  bool even_batches = true;
-};
-
 namespace detail {
 
-class LoaderState;
-
-/// The samples of this rank's batches in one epoch, batch by batch.
-class ACCEL_API IndexStream {
- public:
-  [[nodiscard]] bool done() const { return step_ == steps_; }
-  std::vector<std::size_t> read();
-
- private:
-  friend class LoaderCore;
-  std::shared_ptr<const LoaderState> state_;
-  std::shared_ptr<const std::vector<std::size_t>> order_;  // null: as the data is
-  std::size_t step_ = 0;
-  std::size_t steps_ = 0;
-};
-
-/// All of a DataLoader that does not depend on the type of its batches. A handle.
-class ACCEL_API LoaderCore {
- public:
-  /// @throws UsageError  batch_size < 1, or the number of samples is not known.
-  LoaderCore(std::optional<std::size_t> samples, const DataLoaderOptions& options);
-
-  /// @throws UsageError  fewer batches than ranks.
-  [[nodiscard]] LoaderCore bind(const LoaderBinding& binding) const;
-
-  [[nodiscard]] const LoaderBinding& binding() const;
-  [[nodiscard]] const DataLoaderOptions& options() const;
-  [[nodiscard]] std::size_t samples() const;
-  [[nodiscard]] std::size_t size() const;
-  [[nodiscard]] std::size_t remainder() const;
-  [[nodiscard]] std::int64_t epoch() const;
-  void set_epoch(std::int64_t epoch) const;
-  [[nodiscard]] IndexStream start_pass() const;
-
- private:
-  explicit LoaderCore(std::shared_ptr<LoaderState> state);
-  std::shared_ptr<LoaderState> state_;
-};
-
-template <class D>
-concept MapStyleDataset = requires(D& dataset, c10::ArrayRef<std::size_t> indices) {
-  dataset.get_batch(indices);
-  { dataset.size() } -> std::convertible_to<std::optional<std::size_t>>;
-};
-
-template <class D>
-using BatchOf = std::remove_cvref_t<decltype(std::declval<D&>().get_batch(c10::ArrayRef<std::size_t>()))>;
-
-template <class B>
-using FetchBatch = std::function<B(c10::ArrayRef<std::size_t>)>;
-
+/// The batches of one pass, by their type.
 template <class B>
 class DatasetSource {
  public:
   using Batch = B;
-  DatasetSource(IndexStream indices, std::shared_ptr<const FetchBatch<B>> fetch)
-      : indices_(std::move(indices)), fetch_(std::move(fetch)) {}
+  DatasetSource(LoaderPassCore pass, bool non_blocking) : pass_(std::move(pass)), non_blocking_(non_blocking) {}
 
-  [[nodiscard]] bool done() const { return indices_.done(); }
-  Batch read() { return (*fetch_)(indices_.read()); }
+  [[nodiscard]] bool done() const { return pass_.done(); }
+  Batch read() { return std::move(*std::static_pointer_cast<Batch>(pass_.read())); }
+  [[nodiscard]] std::optional<BatchRows> rows() const { return pass_.rows(); }
+  [[nodiscard]] std::string uneven() const { return pass_.uneven(); }
+  [[nodiscard]] bool non_blocking() const { return non_blocking_; }
+  void exhausted() { pass_.exhausted(); }
 
  private:
-  IndexStream indices_;
-  std::shared_ptr<const FetchBatch<B>> fetch_;
+  LoaderPassCore pass_;
+  bool non_blocking_ = false;
 };
 
 }  // namespace detail
@@ -106,24 +47,31 @@ class DatasetSource {
 /// Batches of a data set: all of them, or after `Accelerator::prepare` the part of this rank, on its device.
 ///
 /// Each `begin()` is one pass, and the next pass is the next epoch by itself, also after a loop that was left early.
-/// Copies refer to the same loader. Local: no pass communicates.
+/// Copies refer to the same loader. No pass communicates, unless rank 0 reads for all (`dispatch_batches`): then all
+/// ranks begin and leave their loops together.
+/// An iterator throws DataError where the data set threw (names the sample, nests what was thrown); then the pass is
+/// over.
 template <class Batch>
 class DataLoader {
  public:
   using Iterator = LoaderPass<detail::DatasetSource<Batch>>;
 
-  DataLoader(detail::LoaderCore core, std::shared_ptr<const detail::FetchBatch<Batch>> fetch)
-      : core_(std::move(core)), fetch_(std::move(fetch)) {}
+  explicit DataLoader(detail::LoaderCore core) : core_(std::move(core)) {}
 
   [[nodiscard]] Iterator begin() const {
-    return Iterator(detail::DatasetSource<Batch>(core_.start_pass(), fetch_), core_.binding());
+    return Iterator({core_.start_pass(), core_.options().non_blocking}, core_.binding());
   }
   [[nodiscard]] std::default_sentinel_t end() const { return {}; }
 
-  /// The batches that this rank gets in an epoch.
+  /// The batches that this rank gets in the pass that is under way; if none is, in the one to come. What a resumed or
+  /// skipping pass leaves out is not counted.
+  /// @throws UsageError  a stream whose length is not known.
   [[nodiscard]] std::size_t size() const { return core_.size(); }
 
-  /// The samples of the whole data set, on all ranks together.
+  /// Whether `size()` and `samples()` are known: not of streams that just end some day.
+  [[nodiscard]] bool has_size() const { return core_.has_size(); }
+
+  /// The samples of an epoch, on all ranks together. @throws UsageError  as `size`.
   [[nodiscard]] std::size_t samples() const { return core_.samples(); }
 
   /// How many rows of the last step, taken over all ranks in order, are not repeated ones; 0: all of them.
@@ -135,32 +83,61 @@ class DataLoader {
   /// The next pass is this epoch; the ones after it count on from there.
   void set_epoch(std::int64_t epoch) const { core_.set_epoch(epoch); }
 
+  /// Where the program stands in the data: inside a loop, after the batch at hand; after a loop that was left early,
+  /// where it was left; after one that ran out, at the beginning of the next epoch. Local: equal on all ranks but for
+  /// `batches` of uneven ones.
+  [[nodiscard]] DataLoaderState state_dict() const { return core_.state_dict(); }
+
+  /// The next pass goes on from there, with the seed of the state: the batches that the uninterrupted pass would have
+  /// given. With another number of ranks or another batch_size too: no sample comes twice or is left out, and the
+  /// batches are dealt anew from the state's position. Passes under way are not touched.
+  /// @throws UsageError  negative numbers; more samples than an epoch of this data has.
+  void load_state_dict(const DataLoaderState& state) const { core_.load_state_dict(state); }
+
   [[nodiscard]] const DataLoaderOptions& options() const { return core_.options(); }
 
   /// The part of one rank as a loader of its own, over the same data set. What `Accelerator::prepare` calls.
-  /// @throws UsageError  `even_batches`, and the data has fewer batches than there are ranks (on all of them).
-  [[nodiscard]] DataLoader bind(const detail::LoaderBinding& binding) const {
-    return DataLoader(core_.bind(binding), fetch_);
-  }
+  /// @throws UsageError  `even_batches`, and the data has fewer batches than there are ranks (on all of them);
+  ///                     `split_batches` and ranks that cannot split batch_size; batches that rank 0 cannot send.
+  [[nodiscard]] DataLoader bind(const detail::LoaderBinding& binding) const { return DataLoader(core_.bind(binding)); }
+
+  /// See skip_first_batches.
+  [[nodiscard]] DataLoader skip_first(std::int64_t batches) const { return DataLoader(core_.skip_first(batches)); }
 
  private:
   detail::LoaderCore core_;
-  std::shared_ptr<const detail::FetchBatch<Batch>> fetch_;
 };
 
-/// A loader over a map-style data set: anything with `get_batch(c10::ArrayRef<size_t>)` and `size()`, as all of
-/// `torch::data` that can be indexed, with its chains of `.map(...)`. The data set is moved or copied in.
-/// @throws UsageError  `batch_size` < 1, or the data set does not know its size.
-template <class Dataset>
-requires detail::MapStyleDataset<std::remove_cvref_t<Dataset>>
-[[nodiscard]] DataLoader<detail::BatchOf<std::remove_cvref_t<Dataset>>> make_data_loader(
-    Dataset&& dataset, const DataLoaderOptions& options = {}) {
-  using Batch = detail::BatchOf<std::remove_cvref_t<Dataset>>;
-  auto held = std::make_shared<std::remove_cvref_t<Dataset>>(std::forward<Dataset>(dataset));
-  detail::LoaderCore core(held->size(), options);
-  return DataLoader<Batch>(std::move(core),
-                           std::make_shared<const detail::FetchBatch<Batch>>(
-                               [held](c10::ArrayRef<std::size_t> indices) { return held->get_batch(indices); }));
+/// The same loader without the first `batches` batches of its next pass; the passes after that one are whole. Epochs
+/// count on, so that the order is that of the epoch. For resuming by `DataLoader::state_dict` this is not needed.
+/// Local: every rank skips as many.
+/// @throws UsageError  batches < 0.
+template <class Loader>
+[[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t batches) requires requires {
+  loader.skip_first(batches);
+}
+{ return loader.skip_first(batches); }
+
+/// A loader over a data set, which is moved or copied in. It is one of these, looked for in this order:
+///   - with an index: `get_batch(c10::ArrayRef<size_t>)` and `size()`, as all of `torch::data` that can be indexed,
+///   with
+///     its chains of `.map(...)`;
+///   - of single samples: `get(size_t)` and `size()`;
+///   - a stream: `get_batch(size_t count)` gives the next samples; an empty optional ends the epoch, and `reset()`, if
+///     there is one, begins the next (torch::data's StatefulDataset and StreamDataset);
+///   - a range of samples, gone through from its beginning in each epoch.
+/// @param collate  makes a batch of what was read: of the result of `get_batch`, or of a std::vector of single samples.
+///                 Without it, batches stay as they are and single samples are stacked (tree.hpp). Copied for each
+///                 worker, as the data set is where it can be copied; one that cannot be copied is shared by them.
+/// @throws UsageError  an option is out of range, contradicts another one, or does not fit the data set.
+template <class Dataset, class Collate = detail::DefaultCollate<std::remove_cvref_t<Dataset>>>
+requires detail::AnyDataset<std::remove_cvref_t<Dataset>>
+[[nodiscard]] auto make_data_loader(Dataset&& dataset, const DataLoaderOptions& options = {}, Collate collate = {}) {
+  using Data = std::remove_cvref_t<Dataset>;
+  using Batch = detail::CollatedBy<Data, Collate>;
+  auto reader = std::make_shared<detail::Reader<Data, Collate>>(
+      detail::Reader<Data, Collate>{std::forward<Dataset>(dataset), std::move(collate)});
+  return DataLoader<Batch>(detail::LoaderCore(detail::dataset_ops<Batch>(std::move(reader)), options));
 }
 
 }  // namespace accel

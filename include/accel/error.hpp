@@ -27,6 +27,13 @@ class ACCEL_API AbandonedError : public Error {
   using Error::Error;
 };
 
+/// A sample of a data set could not be read; names the sample and the epoch. What the data set threw is nested in it
+/// (std::rethrow_if_nested).
+class ACCEL_API DataError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A peer or the network is gone. The group can no longer be used: end the job.
 class ACCEL_API CommError : public Error {
  public:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <accel/collectives.hpp>
 #include <accel/export.hpp>
 
 #include <c10/core/Device.h>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -32,8 +34,9 @@ class ActiveLoaders {
  public:
   using Id = std::uint64_t;
 
-  Id enter() {
-    entries_.push_back({.id = ++last_id_});
+  /// @param uneven  what to say if this pass trains outside a join guard, or gathers; empty if nothing
+  Id enter(std::string uneven = {}) {
+    entries_.push_back({.id = ++last_id_, .uneven = std::move(uneven)});
     return last_id_;
   }
   void set_batch(Id id, bool at_end, std::optional<BatchRows> rows) {
@@ -53,13 +56,23 @@ class ActiveLoaders {
   /// Of the batch at hand of the innermost loader; nothing where there is none, or it does not know.
   [[nodiscard]] std::optional<BatchRows> rows() const { return entries_.empty() ? std::nullopt : entries_.back().rows; }
 
-  /// A micro-batch is trained with the batch at hand.
-  void note_training() {
-    if (!entries_.empty()) entries_.back().trains = true;
+  /// A micro-batch is trained with the batch at hand. @return what to say about it, once; empty if nothing
+  std::string note_training() {
+    if (entries_.empty()) return {};
+    entries_.back().trains = true;
+    return join_ ? std::string() : std::exchange(entries_.back().uneven, {});
+  }
+
+  /// The results of the batch at hand are gathered. @return as note_training
+  std::string note_gathering() {
+    return entries_.empty() ? std::string() : std::exchange(entries_.back().uneven, {});
   }
 
   void set_join(std::optional<JoinHooks> join) { join_ = std::move(join); }
   [[nodiscard]] const std::optional<JoinHooks>& join() const { return join_; }
+
+  /// Numbers passes that send batches from rank to rank: the same on all ranks.
+  std::uint64_t next_dispatch() { return ++dispatches_; }
 
   /// The pass ran out: it is left, and a join guard is told if it was the outermost and trained. May throw.
   void exhausted(Id id) {
@@ -78,18 +91,20 @@ class ActiveLoaders {
     bool at_end = false;
     bool trains = false;
     std::optional<BatchRows> rows = std::nullopt;
+    std::string uneven = {};
   };
   std::vector<Entry> entries_;
   std::optional<JoinHooks> join_;
   Id last_id_ = 0;
+  std::uint64_t dispatches_ = 0;
 };
 
 /// One pass of a loader as an entry in ActiveLoaders: entered when made, left when destroyed or at `leave`, whichever
 /// way the loop ends. Of an unprepared loader it does nothing.
 class ActiveScope {
  public:
-  explicit ActiveScope(std::shared_ptr<ActiveLoaders> active) : active_(std::move(active)) {
-    if (active_) id_ = active_->enter();
+  ActiveScope(std::shared_ptr<ActiveLoaders> active, std::string uneven) : active_(std::move(active)) {
+    if (active_) id_ = active_->enter(std::move(uneven));
   }
   ActiveScope(ActiveScope&& other) noexcept : active_(std::exchange(other.active_, nullptr)), id_(other.id_) {}
   ActiveScope& operator=(ActiveScope&&) = delete;
@@ -116,6 +131,7 @@ class ActiveScope {
 struct LoaderBinding {
   int rank = 0;
   int size = 1;
+  Group group = {};  ///< what dispatched batches travel in; a group of one where nothing was said
   c10::Device device = c10::DeviceType::CPU;
   bool device_placement = true;
   std::shared_ptr<ActiveLoaders> active;  ///< null: an unprepared loader

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace accel {
@@ -27,6 +28,7 @@ class LoaderPass {
 
   LoaderPass(Source source, const detail::LoaderBinding& binding) {
     if (source.done()) {  // nothing to hand out: the accelerator must not see a loader that never was
+      if constexpr (requires { source.exhausted(); }) source.exhausted();
       if (binding.active) binding.active->empty_pass();
       return;
     }
@@ -49,8 +51,13 @@ class LoaderPass {
   struct State {
     State(Source from, const detail::LoaderBinding& binding)
         : source(std::move(from)),
-          scope(binding.active),
+          scope(binding.active, uneven_text(source)),
           device(binding.active && binding.device_placement ? std::optional(binding.device) : std::nullopt) {}
+
+    static std::string uneven_text(const Source& source) {
+      if constexpr (requires { source.uneven(); }) return source.uneven();
+      return {};
+    }
 
     Source source;
     detail::ActiveScope scope;
@@ -58,14 +65,20 @@ class LoaderPass {
     std::optional<Batch> batch;
   };
 
+  [[nodiscard]] bool non_blocking() const {
+    if constexpr (requires { state_->source.non_blocking(); }) return state_->source.non_blocking();
+    return false;
+  }
+
   void advance() {
     if (state_->batch && state_->source.done()) {
-      const std::unique_ptr<State> over = std::move(state_);  // over, whatever the guard throws
+      const std::unique_ptr<State> over = std::move(state_);  // over, whatever a guard throws
+      if constexpr (requires { over->source.exhausted(); }) over->source.exhausted();
       over->scope.exhausted();
       return;
     }
     state_->batch.emplace(state_->source.read());
-    if (state_->device) detail::place(*state_->batch, *state_->device);
+    if (state_->device) detail::place(*state_->batch, *state_->device, non_blocking());
     std::optional<detail::BatchRows> rows;
     if constexpr (requires { state_->source.rows(); }) rows = state_->source.rows();
     state_->scope.set_batch(state_->source.done(), rows);

@@ -10,20 +10,23 @@ namespace accel {
 
 namespace detail {
 
-ACCEL_API void place_tensor(at::Tensor& tensor, c10::Device device);
+ACCEL_API void place_tensor(at::Tensor& tensor, c10::Device device, bool non_blocking);
 
 template <class T>
-void place(T& tree, c10::Device device) {
-  for_each_tensor(tree, [device](at::Tensor& tensor) { place_tensor(tensor, device); });
+void place(T& tree, c10::Device device, bool non_blocking = false) {
+  for_each_tensor(tree, [=](at::Tensor& tensor) { place_tensor(tensor, device, non_blocking); });
 }
 
 }  // namespace detail
 
 /// `tree` (see tree.hpp: any nesting of tensors, numbers, texts, containers and structs with `accel_fields`) with all
 /// its tensors on `device`; those that are there already are the same tensors, not copies.
+/// @param non_blocking  copies from page-locked memory to a CUDA device are ordered in its current stream and not
+/// waited
+///                      for
 template <class T>
-[[nodiscard]] T to_device(T tree, c10::Device device) {
-  detail::place(tree, device);
+[[nodiscard]] T to_device(T tree, c10::Device device, bool non_blocking = false) {
+  detail::place(tree, device, non_blocking);
   return tree;
 }
 

@@ -97,18 +97,10 @@ void AcceleratorImpl::usage_error(const char* call, const std::string& text) con
 }  // namespace detail
 
 Accelerator::Accelerator(const AcceleratorOptions& options)
-    : impl_(std::make_shared<detail::AcceleratorImpl>(options)) {}
+    : TreeMethods(std::make_shared<detail::AcceleratorImpl>(options)) {}
 Accelerator::~Accelerator() = default;
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
-
-const std::shared_ptr<detail::AcceleratorImpl>& Accelerator::shared() const {
-  if (!impl_)
-    throw UsageError(detail::message(detail::job_site(), "Accelerator",
-                                     "expected an accelerator, found one that was moved from; use the one it was "
-                                     "moved to"));
-  return impl_;
-}
 
 MicroBatch Accelerator::accumulate(const ModelRef& model, const MicroBatchOptions& options) {
   return {shared(), {model}, options};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "accelerator/join.hpp"
 #include "grad/round.hpp"
 #include "grad/window_header.hpp"
 #include "optim/optimizer_state.hpp"
@@ -14,7 +15,8 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace accel::detail {
@@ -32,7 +34,8 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   std::shared_ptr<OptimizerState> prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   std::shared_ptr<SchedulerState> prepare_scheduler(const void* key, std::function<void()> step,
                                                     std::vector<std::shared_ptr<OptimizerState>> optimizers);
-  std::vector<std::shared_ptr<OptimizerState>> optimizers();  ///< those the program still holds
+  std::vector<std::shared_ptr<OptimizerState>> optimizers();  ///< those the program still holds, in order of prepare
+  std::vector<std::shared_ptr<SchedulerState>> schedulers();  ///< the same
   [[nodiscard]] LoaderBinding loader_binding() const;
   void refresh(const ModelRef& model);
   void free_memory();
@@ -46,7 +49,17 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   // backward.cpp
   void backward(const std::vector<at::Tensor>& losses, const BackwardOptions& options);
 
+  // join.cpp
+  void open_join(const JoinOptions& options);
+  void close_join() noexcept;
+  /// @throws UsageError  in a loop under a join guard, where ranks make different numbers of calls.
+  void refuse_in_join(const char* call) const;
+  [[nodiscard]] int last_active_rank() const { return join_ ? join_->last_active : 0; }
+
   // ranks.cpp
+  [[nodiscard]] std::optional<BatchRows> rows_at_hand();
+  void set_trigger() { trigger_ = true; }
+  [[nodiscard]] bool take_trigger() { return std::exchange(trigger_, false); }
   /// Keeps the tensor of a send alive until MPI is done with it.
   void keep(Work work, const at::Tensor& tensor);
 
@@ -111,10 +124,23 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   [[nodiscard]] static bool has_half_parameters(const std::vector<Target>& targets);
   at::Tensor root_gradient(const at::Tensor& loss, double divisor);
 
+  // join.cpp
+  [[nodiscard]] RoundModels models_of(const std::vector<Target>& targets, const char* call) const;
+  [[nodiscard]] std::vector<Target> targets_of(const RoundModels& models) const;
+  void note_round(const RoundOpening& opening);
+  /// Of a rank that has run out: takes part in rounds until no rank is active, then becomes as those that were.
+  void stay_joined();
+  /// One round. @return false: no rank is active any more
+  bool take_part_joined();
+  void catch_up();
+
   // window.cpp
   /// Runs `run` (a backward, or nothing) and counts it; reduces where targets sync.
   void micro_batch(std::vector<Target>& targets, std::optional<std::int64_t> items, const char* call, const Run& run);
   std::vector<TargetTotals> agree(const std::vector<Target>& targets, const char* call);
+  [[nodiscard]] std::vector<TargetHeader> headers_of(const std::vector<Target>& targets) const;
+  /// What is left to agree on when all ranks know the totals.
+  void settle(const std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call);
   void reduce(const std::vector<Target>& targets, const std::vector<TargetTotals>& totals, const char* call,
               const Run& run);
   void finish(std::vector<Target>& targets, const std::vector<TargetTotals>& totals);
@@ -137,12 +163,14 @@ class AcceleratorImpl : public std::enable_shared_from_this<AcceleratorImpl> {
   c10::Device device_ = c10::DeviceType::CPU;
   std::shared_ptr<ActiveLoaders> loaders_ = std::make_shared<ActiveLoaders>();
   std::vector<std::weak_ptr<OptimizerState>> optimizers_;
-  std::unordered_map<const void*, std::weak_ptr<SchedulerState>> schedulers_;
+  std::vector<std::pair<const void*, std::weak_ptr<SchedulerState>>> schedulers_;
   std::vector<std::shared_ptr<SyncUnit>> units_;
   std::vector<OpenGuard*> guards_;  ///< open ones, innermost last
   std::map<std::tuple<double, c10::ScalarType, std::string>, at::Tensor> roots_;
   std::vector<std::pair<Work, at::Tensor>> kept_;
   SourceLocation where_;  ///< of the collective call that the program made last
+  std::optional<JoinState> join_;
+  bool trigger_ = false;
   bool sync_gradients_ = true;
   bool noticed_no_loader_ = false;
   bool noticed_left_gradients_ = false;

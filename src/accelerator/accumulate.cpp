@@ -38,7 +38,8 @@ std::unique_ptr<OpenGuard> AcceleratorImpl::enter(const std::vector<ModelRef>& m
                       "accelerator.discard_window(model)"));
   }
   notice_no_loader(options);
-  loaders_->note_training();
+  if (const std::string uneven = loaders_->note_training(); !uneven.empty())
+    log(LogLevel::kWarning, site_of(group()), "accumulate", uneven);
   for (ModelState* model : guard->models)
     if (!model->window.open()) begin_window(*model);
   const bool last = options.last.value_or(false) || (options_.sync_with_dataloader && loaders_->at_end());
@@ -65,7 +66,8 @@ void AcceleratorImpl::begin_window(ModelState& model) {
                                   " had when it was prepared, found some replaced, added or removed; call "
                                   "accelerator.refresh(model) on all ranks after such a change"));
   for (const auto& unit : model.units) unit->follow_requires_grad();
-  if (std::exchange(model.buffers_due, false) && options_.broadcast_buffers) broadcast_buffers(model);
+  // Under a join guard ranks begin different numbers of windows.
+  if (!join_ && std::exchange(model.buffers_due, false) && options_.broadcast_buffers) broadcast_buffers(model);
 }
 
 void AcceleratorImpl::broadcast_buffers(ModelState& model) {

@@ -1,5 +1,6 @@
 #include "accelerator/broadcast.hpp"
 
+#include "comm/agreement.hpp"
 #include "comm/ops.hpp"
 #include "core/message.hpp"
 #include "grad/bucket_layout.hpp"
@@ -30,19 +31,6 @@ std::string description_of(const ModelRef& model) {
   return text;
 }
 
-[[noreturn]] void report(const std::vector<std::string>& problems, const std::vector<std::string>& descriptions,
-                         const Group& group, const char* call, const SourceLocation& where) {
-  for (std::size_t rank = 0; rank < problems.size(); ++rank)
-    if (!problems[rank].empty())
-      throw UsageError(message(site_of(group), call, cat("rank ", rank, ": ", problems[rank], place(where))));
-  std::size_t other = 1;
-  while (other + 1 < descriptions.size() && descriptions[other] == descriptions[0]) ++other;
-  const auto [first, second] = first_difference(descriptions[0], descriptions[other]);
-  throw UsageError(message(site_of(group), call,
-                           cat("expected the same model on all ranks, found '", first, "' on rank 0 and '", second,
-                               "' on rank ", other, "; build the model alike on every rank", place(where))));
-}
-
 /// Equal bit by bit: NaN equals itself, and -0 differs from 0.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (a.device() != c10::kCPU) return a.equal(b);
@@ -64,25 +52,11 @@ void hand_over(at::Tensor tensor, const at::Tensor& received, Placement placemen
 
 void check_agreement(const ModelRef& model, const std::string& problem, const Group& group, const char* call,
                      const SourceLocation& where) {
-  if (group.size() == 1) {
-    if (!problem.empty()) throw UsageError(message(site_of(group), call, cat(problem, place(where))));
-    return;
-  }
-  const std::string description = description_of(model);
-  const c10::Device device = control_device(group);
-  at::Tensor mine = at::empty({2}, c10::TensorOptions(c10::kLong));
-  mine.data_ptr<std::int64_t>()[0] = static_cast<std::int64_t>(stable_hash(description));
-  mine.data_ptr<std::int64_t>()[1] = problem.empty() ? 0 : 1;
-  at::Tensor all = at::empty({group.size(), 2}, c10::TensorOptions(c10::kLong).device(device));
-  all_gather_into(all, mine.to(device), Purpose::kControl, group, where);
-  all = all.to(c10::kCPU);
-  const auto* rows = all.data_ptr<std::int64_t>();
-  bool good = true;
-  for (int rank = 0; rank < group.size(); ++rank) good = good && rows[2 * rank] == rows[0] && rows[2 * rank + 1] == 0;
-  if (good) return;
-  const auto problems = all_gather_text(problem, Purpose::kControl, group, where);
-  const auto descriptions = all_gather_text(description, Purpose::kControl, group, where);
-  report(problems, descriptions, group, call, where);
+  agree_on({.description = group.size() == 1 ? std::string() : description_of(model),
+            .problem = problem,
+            .thing = "model",
+            .remedy = "build the model alike on every rank"},
+           group, call, where);
 }
 
 void broadcast_tensors(const std::vector<NamedTensor>& tensors, int root, Placement placement, const Group& group,

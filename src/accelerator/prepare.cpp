@@ -74,6 +74,7 @@ bool AcceleratorImpl::is_another(const ModelState& state, const ModelRef& model)
 }
 
 void AcceleratorImpl::prepare_model(const ModelRef& model) {
+  refuse_in_join("prepare");
   const ModelState* known = training_->find(model.key());
   if (known != nullptr && !is_another(*known, model)) return;
   const SourceLocation here;
@@ -96,6 +97,7 @@ void AcceleratorImpl::prepare_model(const ModelRef& model) {
 }
 
 void AcceleratorImpl::refresh(const ModelRef& model) {
+  refuse_in_join("refresh");
   ModelState& state = state_of(model, "refresh");
   const SourceLocation here;
   check_agreement(model, leaf_problem(model), group(), "refresh", SourceLocation());
@@ -161,17 +163,27 @@ std::vector<std::shared_ptr<OptimizerState>> AcceleratorImpl::optimizers() {
 
 std::shared_ptr<SchedulerState> AcceleratorImpl::prepare_scheduler(
     const void* key, std::function<void()> step, std::vector<std::shared_ptr<OptimizerState>> optimizers) {
-  if (const auto known = schedulers_.find(key); known != schedulers_.end())
-    if (auto state = known->second.lock()) return state;
+  std::erase_if(schedulers_, [](const auto& each) { return each.second.expired(); });
+  for (const auto& [known, scheduler] : schedulers_)
+    if (known == key)
+      if (auto state = scheduler.lock()) return state;
   const std::int64_t repeats = options_.scheduler_unit == SchedulerUnit::kPerRank ? group().size() : 1;
   auto state = std::make_shared<SchedulerState>(std::move(step), std::move(optimizers), repeats);
-  schedulers_[key] = state;
+  schedulers_.emplace_back(key, state);
   return state;
+}
+
+std::vector<std::shared_ptr<SchedulerState>> AcceleratorImpl::schedulers() {
+  std::vector<std::shared_ptr<SchedulerState>> alive;
+  for (const auto& each : schedulers_)
+    if (auto state = each.second.lock()) alive.push_back(std::move(state));
+  return alive;
 }
 
 LoaderBinding AcceleratorImpl::loader_binding() const {
   return {.rank = group().rank(),
           .size = group().size(),
+          .group = group(),
           .device = device_,
           .device_placement = options_.device_placement,
           .active = loaders_};

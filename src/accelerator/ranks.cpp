@@ -32,14 +32,20 @@ void detail::AcceleratorImpl::keep(Work work, const at::Tensor& tensor) {
   kept_.emplace_back(std::move(work), tensor);
 }
 
+std::optional<detail::BatchRows> detail::AcceleratorImpl::rows_at_hand() {
+  if (const std::string uneven = loaders_->note_gathering(); !uneven.empty())
+    log(LogLevel::kWarning, site_of(group()), "gather_for_metrics", uneven);
+  return loaders_->rows();
+}
+
 bool Accelerator::any(bool value, SourceLocation where) {
-  return agreed(value ? 1.0 : 0.0, ReduceOp::kMax, group(), where) > 0.0;
+  return agreed(value ? 1.0 : 0.0, ReduceOp::kMax, user_group("any"), where) > 0.0;
 }
 bool Accelerator::all(bool value, SourceLocation where) {
-  return agreed(value ? 1.0 : 0.0, ReduceOp::kMin, group(), where) > 0.0;
+  return agreed(value ? 1.0 : 0.0, ReduceOp::kMin, user_group("all"), where) > 0.0;
 }
 double Accelerator::mean(double value, SourceLocation where) {
-  return agreed(value, ReduceOp::kAvg, group(), where);
+  return agreed(value, ReduceOp::kAvg, user_group("mean"), where);
 }
 
 at::Tensor Accelerator::mean(const at::Tensor& value, SourceLocation where) {
@@ -49,15 +55,25 @@ at::Tensor Accelerator::mean(const at::Tensor& value, SourceLocation where) {
                                               "; convert it: value.to(torch::kFloat)"));
   const at::NoGradGuard no_grad;
   at::Tensor result = value.detach().clone();
-  detail::all_reduce(result, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kUser}, group(), where);
+  detail::all_reduce(result, {.op = ReduceOp::kAvg, .factor = 1.0, .purpose = Purpose::kUser}, user_group("mean"),
+                     where);
   return result;
 }
 
 void Accelerator::wait_for_everyone(SourceLocation where) {
-  barrier(group(), where);
+  barrier(user_group("wait_for_everyone"), where);
+}
+
+void Accelerator::set_trigger() {
+  shared()->set_trigger();
+}
+bool Accelerator::check_trigger(SourceLocation where) {
+  const Group& group = user_group("check_trigger");
+  return agreed(shared()->take_trigger() ? 1.0 : 0.0, ReduceOp::kMax, group, where) > 0.0;
 }
 
 MainProcessFirst Accelerator::main_process_first() {
+  shared()->refuse_in_join("main_process_first");
   return MainProcessFirst(shared());
 }
 

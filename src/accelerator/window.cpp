@@ -23,11 +23,14 @@ namespace {
 
 /// What the window's gradients are still to be multiplied by, given what all ranks held; `ranks` is their number. The
 /// losses were divided by `steps` already, where they are means.
-double closing_factor(const TargetTotals& totals, std::int64_t steps, std::int64_t ranks, TailPolicy policy) {
+/// @param all_ranks  divide as if every rank held what the fullest one does
+double closing_factor(const TargetTotals& totals, std::int64_t steps, std::int64_t ranks, TailPolicy policy,
+                      bool all_ranks) {
   if (totals.empty()) return 1.0;
   if (totals.by_items()) return static_cast<double>(ranks) / static_cast<double>(totals.items);
-  if (policy == TailPolicy::kDivideByConfigured || totals.held == steps * ranks) return 1.0;
-  return static_cast<double>(steps * ranks) / static_cast<double>(totals.held);
+  const std::int64_t held = all_ranks ? totals.held_most * ranks : totals.held;
+  if (policy == TailPolicy::kDivideByConfigured || held == steps * ranks) return 1.0;
+  return static_cast<double>(steps * ranks) / static_cast<double>(held);
 }
 
 // The numbers as they lie in memory: a real factor is the same for them and for their lazy conjugates or negatives,
@@ -133,10 +136,11 @@ void AcceleratorImpl::finish_alone(Target& target, std::set<const void*>& done) 
   if (model.guard != nullptr) model.synced_in_guard = true;
   if (!target.closes) return;
   const TargetHeader mine = header_of(target);
-  const TargetTotals totals{.held = mine.held, .means = mine.means, .items = mine.items, .scaled = mine.scaled};
+  const TargetTotals totals{
+      .held = mine.held, .means = mine.means, .items = mine.items, .scaled = mine.scaled, .held_most = mine.held};
   if (!totals.empty()) {
     const double factor =
-        closing_factor(totals, steps(), 1, options_.tail_policy) * correction_of(model, totals.by_items());
+        closing_factor(totals, steps(), 1, options_.tail_policy, false) * correction_of(model, totals.by_items());
     if (factor != 1.0) {
       const at::NoGradGuard no_grad;
       std::vector<at::Tensor> gradients;
@@ -190,6 +194,8 @@ std::string AcceleratorImpl::description_of(const std::vector<Target>& targets) 
   for (const Target& target : targets)
     text += cat(target.model->name, target.closes ? " closing its window" : " inside its window",
                 ", gradient_accumulation_steps ", steps(), "\n");
+  for (const Target& target : targets)
+    for (const auto& unit : target.model->units) text += unit->description();
   return text;
 }
 
@@ -207,19 +213,29 @@ void AcceleratorImpl::exchange_orders(const std::vector<Target>& targets) {
     }
 }
 
-std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targets, const char* call) {
+std::vector<TargetHeader> AcceleratorImpl::headers_of(const std::vector<Target>& targets) const {
   std::vector<TargetHeader> headers;
   for (const Target& target : targets) {
     for (const auto& unit : target.model->units) unit->follow_requires_grad();
     headers.push_back(header_of(target));
   }
-  const auto describe = [&] {
-    std::string text = description_of(targets);
-    for (const Target& target : targets)
-      for (const auto& unit : target.model->units) text += unit->description();
-    return text;
-  };
-  std::vector<TargetTotals> totals = exchange_headers(headers, group(), call, describe, where_);
+  return headers;
+}
+
+std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targets, const char* call) {
+  const std::vector<TargetHeader> headers = headers_of(targets);
+  const auto describe = [&] { return description_of(targets); };
+  const HeaderCall ask{group(), call, describe, where_};
+  const RoundOpening opening =
+      open_round(join_ ? Stance::kJoining : Stance::kPlain, models_of(targets, call), headers, ask);
+  note_round(opening);
+  std::vector<TargetTotals> totals = exchange_totals(opening, headers, ask);
+  settle(targets, totals, call);
+  return totals;
+}
+
+void AcceleratorImpl::settle(const std::vector<Target>& targets, const std::vector<TargetTotals>& totals,
+                             const char* call) {
   for (std::size_t at = 0; at < targets.size(); ++at)
     if (totals[at].by_items() && totals[at].means > 0)
       usage_error(call, cat("expected all losses of one window to be means, or all to be sums with .items, found ",
@@ -231,7 +247,6 @@ std::vector<TargetTotals> AcceleratorImpl::agree(const std::vector<Target>& targ
   for (std::size_t at = 0; at < targets.size(); ++at)
     for (const auto& unit : targets[at].model->units)
       if ((totals[at].unplaced > 0 || !unit->placed()) && placed.insert(unit.get()).second) unit->place(group());
-  return totals;
 }
 
 // A model that shares these parameters stands in the middle of a window: what was reached in it is still to be reduced.
@@ -249,8 +264,9 @@ std::vector<RoundUnit> AcceleratorImpl::units_of(const std::vector<Target>& targ
   std::vector<RoundUnit> units;
   for (std::size_t at = 0; at < targets.size(); ++at) {
     const ModelState& model = *targets[at].model;
-    const double factor =
-        targets[at].closes ? closing_factor(totals[at], steps(), group().size(), options_.tail_policy) : 1.0;
+    const double factor = targets[at].closes ? closing_factor(totals[at], steps(), group().size(), options_.tail_policy,
+                                                              join_ && join_->options.divide_by_initial_world_size)
+                                             : 1.0;
     for (const auto& unit : model.units) {
       if (std::any_of(units.begin(), units.end(), [&](const RoundUnit& each) { return each.unit == unit; })) continue;
       RoundUnit each{.unit = unit, .closes = targets[at].closes && !used_elsewhere(*unit, targets)};

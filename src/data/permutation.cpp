@@ -27,8 +27,12 @@ std::uint64_t below(std::uint64_t bound, std::mt19937_64& random) {
 
 }  // namespace
 
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t stream) {
+  return mix(mix(seed) ^ stream);
+}
+
 std::vector<std::size_t> permutation(std::size_t count, std::uint64_t seed, std::uint64_t stream) {
-  std::mt19937_64 random(mix(mix(seed) ^ stream));
+  std::mt19937_64 random(mixed(seed, stream));
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   for (std::size_t last = count; last > 1; --last) std::swap(order[last - 1], order[below(last, random)]);

@@ -39,65 +39,113 @@ std::vector<std::int64_t> gathered(const std::vector<std::int64_t>& mine, const 
                                    "rank and go on with the next window, or end the job")));
 }
 
-[[noreturn]] void report_disagreement(const Group& group, const char* call, const std::string& mine,
-                                      const SourceLocation& where) {
-  const auto texts = all_gather_text(mine, Purpose::kControl, group, where);
-  std::size_t other = 1;
-  while (other + 1 < texts.size() && texts[other] == texts[0]) ++other;
-  const auto [first, second] = first_difference(texts[0], texts[other]);
+// Ranks that have run out have nothing to say.
+[[noreturn]] void report_disagreement(const HeaderCall& call) {
+  const auto texts = all_gather_text(call.describe(), Purpose::kControl, call.group, call.where);
+  std::size_t one = 0;
+  while (one + 1 < texts.size() && texts[one].empty()) ++one;
+  std::size_t other = one;
+  while (other + 1 < texts.size() && (texts[other].empty() || texts[other] == texts[one])) ++other;
+  const auto [first, second] = first_difference(texts[one], texts[other]);
   throw UsageError(
-      message(site_of(group), call,
+      message(site_of(call.group), call.call,
               cat("expected all ranks to reduce the same models with the same trainable parameters, found '", first,
-                  "' on rank 0 and '", second, "' on rank ", other,
+                  "' on rank ", one, " and '", second, "' on rank ", other,
                   "; freeze, thaw and replace parameters alike on all ranks, and name the models of a loss "
                   "with .inputs",
-                  place(where))));
+                  place(call.where))));
+}
+
+[[noreturn]] void report_guards(int with, int without, const HeaderCall& call) {
+  throw UsageError(message(
+      site_of(call.group), call.call,
+      cat("expected all ranks under a join_uneven_inputs guard or none, found rank ", with, " under one and rank ",
+          without, " not; open the guard on every rank, around the same loop", place(call.where))));
+}
+
+// Of a row of the first exchange.
+constexpr std::size_t kSignature = 0, kStance = 1, kSyncing = 2, kClosing = 3, kNumbers = 4;
+constexpr std::size_t kTargetNumbers = 5;
+constexpr std::size_t kWidth = kNumbers + kTargetNumbers;
+
+std::array<std::int64_t, kTargetNumbers> numbers_of(const TargetHeader& target) {
+  return {target.held, target.means, target.items, target.scaled, target.unplaced};
+}
+
+void add(TargetTotals& total, const std::int64_t* numbers) {
+  total.held += numbers[0];
+  total.held_most = std::max(total.held_most, numbers[0]);
+  total.means += numbers[1];
+  total.items += numbers[2];
+  total.scaled += numbers[3];
+  total.unplaced += numbers[4];
 }
 
 }  // namespace
 
-std::vector<TargetTotals> exchange_headers(const std::vector<TargetHeader>& targets, const Group& group,
-                                           const char* call, const std::function<std::string()>& describe,
-                                           const SourceLocation& where) {
+RoundOpening open_round(Stance stance, const RoundModels& models, const std::vector<TargetHeader>& targets,
+                        const HeaderCall& call) {
   // A fixed width, so that ranks that disagree about the number of models still understand each other.
   std::uint64_t signature = targets.size();
   for (const TargetHeader& target : targets) signature = signature * 1099511628211ULL + target.signature;
-  const auto numbers_of = [](const TargetHeader& target) {
-    return std::array{target.held, target.means, target.items, target.scaled, target.unplaced};
-  };
   const auto first = numbers_of(targets.empty() ? TargetHeader() : targets.front());
-  std::vector<std::int64_t> mine{static_cast<std::int64_t>(signature), 0};
+  std::vector<std::int64_t> mine{static_cast<std::int64_t>(signature), static_cast<std::int64_t>(stance),
+                                 static_cast<std::int64_t>(models.syncing), static_cast<std::int64_t>(models.closing)};
   mine.insert(mine.end(), first.begin(), first.end());
-  std::vector<std::int64_t> rows = gathered(mine, group, where);
-  for (std::size_t row = 0; row < rows.size(); row += mine.size())
-    if (rows[row + 1] != 0) report_failure(group, call, where);
-  for (std::size_t row = mine.size(); row < rows.size(); row += mine.size())
-    if (rows[row] != rows[0]) report_disagreement(group, call, describe(), where);
+  RoundOpening opening{.rows = gathered(mine, call.group, call.where)};
 
-  std::size_t first_column = 2;
-  if (targets.size() > 1) {
-    mine.clear();
-    for (const TargetHeader& target : targets)
-      for (const std::int64_t number : numbers_of(target)) mine.push_back(number);
-    rows = gathered(mine, group, where);
-    first_column = 0;
-  }
-  std::vector<TargetTotals> totals(targets.size());
-  for (std::size_t row = 0; row < rows.size(); row += mine.size()) {
-    const std::int64_t* number = &rows[row + first_column];
-    for (TargetTotals& total : totals) {
-      total.held += *number++;
-      total.means += *number++;
-      total.items += *number++;
-      total.scaled += *number++;
-      total.unplaced += *number++;
+  const auto row = [&opening](int rank) { return &opening.rows[static_cast<std::size_t>(rank) * kWidth]; };
+  const auto stance_of = [&row](int rank) { return static_cast<Stance>(row(rank)[kStance]); };
+  int active = -1, with_guard = -1, without = -1;
+  bool differ = false;
+  for (int rank = 0; rank < call.group.size(); ++rank) {
+    if (stance_of(rank) == Stance::kFailed) report_failure(call.group, call.call, call.where);
+    (stance_of(rank) == Stance::kPlain ? without : with_guard) = rank;
+    if (stance_of(rank) == Stance::kJoined) {
+      opening.some_joined = true;
+    } else {
+      if (active < 0) active = rank;
+      differ = differ || row(rank)[kSignature] != row(active)[kSignature];
     }
   }
+  if (with_guard >= 0 && without >= 0) report_guards(with_guard, without, call);
+  if (differ) report_disagreement(call);
+  opening.over = active < 0;
+  if (opening.over) return opening;
+  opening.first_active = active;
+  opening.models = {static_cast<std::uint64_t>(row(active)[kSyncing]),
+                    static_cast<std::uint64_t>(row(active)[kClosing])};
+  return opening;
+}
+
+std::vector<TargetTotals> exchange_totals(const RoundOpening& opening, const std::vector<TargetHeader>& targets,
+                                          const HeaderCall& call) {
+  std::vector<TargetTotals> totals(targets.size());
+  const auto ranks = static_cast<std::size_t>(call.group.size());
+  if (targets.size() == 1 && !opening.some_joined) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) add(totals.front(), &opening.rows[rank * kWidth + kNumbers]);
+    return totals;
+  }
+  std::vector<std::int64_t> mine;
+  for (const TargetHeader& target : targets) {
+    mine.push_back(static_cast<std::int64_t>(target.signature));
+    for (const std::int64_t number : numbers_of(target)) mine.push_back(number);
+  }
+  const std::vector<std::int64_t> rows = gathered(mine, call.group, call.where);
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::size_t at = 0; at < targets.size(); ++at) {
+      const std::size_t column = at * (1 + kTargetNumbers);
+      const std::int64_t* const entry = &rows[rank * mine.size() + column];
+      if (entry[0] != rows[column]) report_disagreement(call);
+      add(totals[at], entry + 1);
+    }
   return totals;
 }
 
 int announce_failure(const std::string& reason, const Group& group, const SourceLocation& where) {
-  gathered({0, 1, 0, 0, 0, 0, 0}, group, where);  // as wide as a header, so that the others understand it
+  std::vector<std::int64_t> mine(kWidth, 0);  // as wide as a header, so that the others understand it
+  mine[kStance] = static_cast<std::int64_t>(Stance::kFailed);
+  gathered(mine, group, where);
   const auto texts = all_gather_text(reason, Purpose::kControl, group, where);
   return static_cast<int>(std::count_if(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); }));
 }

@@ -8,9 +8,12 @@
 #include <accel/source_location.hpp>
 
 #include <torch/optim/optimizer.h>
+#include <torch/serialize/input-archive.h>
+#include <torch/serialize/output-archive.h>
 
 #include <algorithm>
 #include <exception>
+#include <sstream>
 
 namespace accel::detail {
 
@@ -220,6 +223,10 @@ at::Tensor OptimizerState::step(const std::function<at::Tensor()>& closure) {
                 cat("expected gradient_accumulation_steps = 1, found ", training_->steps,
                     "; a closure is evaluated several times and is a window of its own each time: make the "
                     "Accelerator with 1, or use an optimizer without a closure")));
+  if (training_->join)
+    throw UsageError(message(site, "optimizer.step(closure)",
+                             "expected no join_uneven_inputs guard, found one; a closure is evaluated as often as its "
+                             "optimizer wants, which ranks that have run out of data cannot follow: use even batches"));
   if (!closure)
     throw UsageError(message(site, "optimizer.step(closure)",
                              "expected a closure, found an empty function; give one that runs backward and returns "
@@ -259,6 +266,23 @@ void OptimizerState::clear() {
   find_owners();
   optimizer_->zero_grad();
   for (SyncUnit* unit : units_) unit->forget_outside();
+}
+
+std::string OptimizerState::state_bytes() const {
+  torch::serialize::OutputArchive archive;
+  optimizer_->save(archive);
+  std::ostringstream out;
+  archive.save_to(out);
+  return out.str();
+}
+
+void OptimizerState::take_over(std::int64_t steps, const std::string& bytes) {
+  torch::serialize::InputArchive archive;
+  std::istringstream in(bytes);
+  archive.load_from(in);
+  optimizer_->load(archive);
+  steps_ = steps;
+  generation_stepped_ = training_->windows;
 }
 
 }  // namespace accel::detail

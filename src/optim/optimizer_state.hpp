@@ -26,6 +26,12 @@ class OptimizerState {
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   /// It did not step with the last window of this model, whose gradients are still there.
   [[nodiscard]] bool left_gradients(const ModelState& model);
+
+  /// The state as another rank's optimizer can take it over.
+  [[nodiscard]] std::string state_bytes() const;
+  /// Stands where the optimizer of another rank does, whose steps this one did not take. No callback is called.
+  void take_over(std::int64_t steps, const std::string& bytes);
+
   [[nodiscard]] bool overflowed() const { return false; }
 
  private:

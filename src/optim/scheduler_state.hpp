@@ -27,6 +27,14 @@ class SchedulerState {
   }
   [[nodiscard]] std::int64_t steps() const { return steps_; }
 
+  /// Takes the steps that another rank has taken already.
+  void catch_up(std::int64_t steps) {
+    for (; steps_ < steps; ++steps_) step_();
+  }
+  /// Steps of the optimizers that no step() has followed yet.
+  [[nodiscard]] std::int64_t pending() const { return performed() - seen_; }
+  void set_pending(std::int64_t steps) { seen_ = performed() - steps; }
+
  private:
   [[nodiscard]] std::int64_t performed() const {
     std::int64_t sum = 0;

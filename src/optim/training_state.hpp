@@ -82,6 +82,7 @@ struct TrainingState {
   std::int64_t steps = 1;  ///< gradient_accumulation_steps
   std::vector<std::unique_ptr<ModelState>> models;
   std::uint64_t windows = 0;  ///< closed with a gradient, of all models: what their generations count by
+  bool join = false;          ///< a join_uneven_inputs guard lives
   std::uint64_t version = 0;  ///< changes when a model is prepared, refreshed or forgotten
 
   [[nodiscard]] ModelState* find(const void* key) const;

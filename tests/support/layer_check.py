@@ -24,12 +24,13 @@ PUBLIC = {
     "comm": ["collectives", "comm_stats", "interop"],
     "grad": ["model", "gradients"],
     "precision": ["precision", "autocast", "grad_scaler"],
-    "data": ["data", "digits", "foreign_loader", "loader_binding", "loader_pass", "running_statistics", "to_device",
-             "tree", "tree_archive", "tree_collectives", "tree_fields"],
+    "data": ["data", "data_generator", "data_options", "dataset_kinds", "dataset_ops", "digits", "foreign_loader", "loader_binding",
+             "loader_core", "loader_pass", "prefetcher", "running_statistics", "to_device",
+             "tree", "tree_agreement", "tree_archive", "tree_collectives", "tree_fields"],
     "optim": ["accumulate", "averaging", "optimizer", "scheduler"],
     "checkpoint": ["checkpoint", "safetensors"],
     "track": ["progress", "tracking"],
-    "accelerator": ["accelerator", "accelerator_options", "prepare"],
+    "accelerator": ["accelerator", "accelerator_options", "join", "prepare", "tree_methods"],
     "trainer": ["trainer", "accel"],
 }
 PUBLIC_LAYER = {name: layer for layer, names in PUBLIC.items() for name in names}

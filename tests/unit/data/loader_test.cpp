@@ -211,7 +211,9 @@ TEST_CASE("an exception in the loop or in the data set unregisters the loader") 
   const auto read = [&] {
     for ([[maybe_unused]] auto& batch : failing) ++seen;
   };
-  CHECK_THROWS_WITH(read(), "unreadable sample 4");
+  CHECK_THROWS_WITH_AS(read(),
+                       "accel[0/1] DataLoader: expected to read sample 4 in epoch 0, found: unreadable sample 4",
+                       accel::DataError);
   CHECK(seen == 2);
   CHECK(active->empty());
 }
