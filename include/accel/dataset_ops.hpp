@@ -13,6 +13,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -148,24 +149,51 @@ void add_reading_ops(DatasetOps& ops, const std::shared_ptr<Reader<D, Collate>>&
   }
 }
 
+/// Rows of what a stream gives. Single samples are counted one by one, whatever they are: a vector of tensors would
+/// be a list of fields otherwise.
+template <bool Samples, class Raw>
+std::optional<std::int64_t> raw_rows(const Raw& raw) {
+  if constexpr (Samples)
+    return static_cast<std::int64_t>(raw.size());
+  else
+    return find_batch_size(raw);
+}
+template <bool Samples, class Raw>
+Raw raw_slice(const Raw& raw, std::size_t begin, std::size_t end) {
+  if constexpr (Samples)
+    return Raw(raw.begin() + static_cast<std::ptrdiff_t>(begin), raw.begin() + static_cast<std::ptrdiff_t>(end));
+  else
+    return slice_tensors(raw, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end));
+}
+template <bool Samples, class Raw>
+Raw raw_concatenation(const std::vector<Raw>& parts) {
+  if constexpr (Samples) {
+    Raw all;
+    for (const Raw& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  } else {
+    return concatenate(parts);
+  }
+}
+
 template <class Batch, class D, class Collate>
 void add_stream_ops(DatasetOps& ops, const std::shared_ptr<Reader<D, Collate>>& reader) {
   using Raw = RawOf<D>;
+  constexpr bool kSamples = SampleRange<D>;
   const auto raw = [](const Parcel& parcel) -> Raw& { return *static_cast<Raw*>(parcel.get()); };
   add_reading_ops(ops, reader);
   ops.rows = [raw](const Parcel& parcel) {
-    const auto rows = find_batch_size(raw(parcel));
+    const auto rows = raw_rows<kSamples>(raw(parcel));
     if (!rows) refuse_rows();
     return static_cast<std::size_t>(*rows);
   };
   ops.slice = [raw](const Parcel& parcel, std::size_t begin, std::size_t end) -> Parcel {
-    return std::make_shared<Raw>(
-        slice_tensors(raw(parcel), static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)));
+    return std::make_shared<Raw>(raw_slice<kSamples>(raw(parcel), begin, end));
   };
   ops.concatenate = [raw](const std::vector<Parcel>& parcels) -> Parcel {
     std::vector<Raw> parts;
     for (const Parcel& parcel : parcels) parts.push_back(raw(parcel));
-    return std::make_shared<Raw>(concatenate(parts));
+    return std::make_shared<Raw>(raw_concatenation<kSamples>(parts));
   };
   // A copy of the rows: the first ones of an epoch may be needed again.
   ops.collate = [reader, raw](const Parcel& parcel) -> Parcel {

@@ -9,6 +9,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <torch/data/datasets/base.h>
+#include <torch/data/datasets/map.h>
 #include <torch/data/datasets/stateful.h>
 #include <torch/data/transforms/base.h>
 #include <torch/data/transforms/lambda.h>
@@ -73,6 +74,10 @@ struct Counting : torch::data::datasets::StatefulDataset<Counting, std::vector<i
 struct Endless {
   [[nodiscard]] std::vector<int> get_batch(std::size_t count) const { return std::vector<int>(count, 1); }
 };
+
+accel::detail::LoaderBinding binding(int rank, int size) {
+  return {.rank = rank, .size = size, .active = nullptr};
+}
 
 template <class Loader>
 auto all(const Loader& loader) {
@@ -187,11 +192,11 @@ TEST_CASE("a batch sampler forms the batches, which are dealt as they are") {
   const auto lengths = [](std::int64_t) { return std::vector<Ids>{{0, 1, 2}, {3}, {4, 5}, {6, 7}, {8}}; };
   const auto loader = accel::make_data_loader(Numbers{9}, {.batch_sampler = lengths});
   CHECK(all(loader) == lengths(0));
-  CHECK(all(loader.bind({.rank = 0, .size = 2})) == std::vector<Ids>{{0, 1, 2}, {4, 5}, {8}});
-  CHECK(all(loader.bind({.rank = 1, .size = 2})) == std::vector<Ids>{{3}, {6, 7}, {0, 1, 2}});
+  CHECK(all(loader.bind(binding(0, 2))) == std::vector<Ids>{{0, 1, 2}, {4, 5}, {8}});
+  CHECK(all(loader.bind(binding(1, 2))) == std::vector<Ids>{{3}, {6, 7}, {0, 1, 2}});
   (void)loader.begin();
   const auto uneven = accel::make_data_loader(Numbers{9}, {.even_batches = false, .batch_sampler = lengths});
-  CHECK(all(uneven.bind({.rank = 1, .size = 2})) == std::vector<Ids>{{3}, {6, 7}});
+  CHECK(all(uneven.bind(binding(1, 2))) == std::vector<Ids>{{3}, {6, 7}});
 }
 
 TEST_CASE("a custom collate makes batches of any type") {

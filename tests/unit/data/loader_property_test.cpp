@@ -227,7 +227,7 @@ void check_workers(const Configuration& c) {
     const auto other = without.pass();
     for (std::size_t rank = 0; rank < one.size(); ++rank) {
       CHECK(one[rank].batches == other[rank].batches);
-      CHECK(one[rank].states == other[rank].states);
+      CHECK((one[rank].states == other[rank].states));
     }
   }
 }

@@ -35,7 +35,7 @@ struct Numbers {
 };
 
 accel::detail::LoaderBinding binding(int rank, int size) {
-  return {.rank = rank, .size = size};
+  return {.rank = rank, .size = size, .active = nullptr};
 }
 
 std::vector<Ids> all(const DataLoader<Ids>& loader) {
