@@ -27,7 +27,19 @@ enum class ReduceOp { kSum, kAvg, kMin, kMax, kProduct };
 enum class Purpose { kGradient, kControl, kBuffer, kUser };
 
 /// What a transfer was.
-enum class Operation { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier, kSend, kReceive };
+enum class Operation {
+  kAllReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kBarrier,
+  kSend,
+  kReceive,
+  kGather,
+  kScatter,
+  kReduce,
+  kAllToAll
+};
 
 /// What carried a transfer: memory that the ranks of a host share, MPI, NCCL, or another c10d backend.
 enum class Transport { kShared, kMpi, kNccl, kOther };
@@ -40,7 +52,7 @@ struct OperationStats {
 
 /// Calls and bytes by operation and purpose since the group was made; subtract two to get those of a stretch.
 struct ACCEL_API CommStats {
-  static constexpr std::size_t kOperations = 7;
+  static constexpr std::size_t kOperations = 11;
   static constexpr std::size_t kPurposes = 4;
   static constexpr std::size_t kTransports = 4;
   std::array<std::array<OperationStats, kPurposes>, kOperations> table{};
@@ -147,6 +159,44 @@ ACCEL_API void reduce_scatter(at::Tensor& output, const at::Tensor& input, Reduc
                               const Group& group = world(), SourceLocation where = SourceLocation::current());
 ACCEL_API Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum,
                                     const Group& group = world(), SourceLocation where = SourceLocation::current());
+
+/// Combines `tensor` over all ranks into that of rank `root`, in place; those of the others stay as they are.
+/// Collective; equal shapes and dtypes.
+/// @throws UsageError  as all_reduce; `root` is no rank.
+ACCEL_API void reduce(at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::kSum, const Group& group = world(),
+                      SourceLocation where = SourceLocation::current());
+ACCEL_API Work reduce_async(at::Tensor& tensor, int root = 0, ReduceOp op = ReduceOp::kSum,
+                            const Group& group = world(), SourceLocation where = SourceLocation::current());
+
+/// The tensors of all ranks, in order of rank, on rank `root`; an empty vector on the others. Shapes may differ in
+/// dimension 0, as with all_gather. To have them on every rank: all_gather, or `Accelerator::gather`. Collective.
+/// @throws UsageError  on all ranks, if dtypes or trailing shapes differ; names the ranks.
+[[nodiscard]] ACCEL_API std::vector<at::Tensor> gather(const at::Tensor& tensor, int root = 0,
+                                                       const Group& group = world(),
+                                                       SourceLocation where = SourceLocation::current());
+
+/// Leaves slice `rank` ([n, ...]) of the `input` of rank `root` ([size x n, ...]) in `output`. Collective.
+/// @param input  read on `root` only; give an undefined tensor on the others
+/// @throws UsageError  the shapes do not fit (on `root`).
+ACCEL_API void scatter(at::Tensor& output, const at::Tensor& input, int root = 0, const Group& group = world(),
+                       SourceLocation where = SourceLocation::current());
+ACCEL_API Work scatter_async(at::Tensor& output, const at::Tensor& input, int root = 0, const Group& group = world(),
+                             SourceLocation where = SourceLocation::current());
+
+/// Sends slice r ([n, ...]) of `input` ([size x n, ...]) to rank r; slice r of `output`, of equal shape, is what rank r
+/// sent to this one. Collective; equal shapes and dtypes on all ranks.
+ACCEL_API void all_to_all(at::Tensor& output, const at::Tensor& input, const Group& group = world(),
+                          SourceLocation where = SourceLocation::current());
+ACCEL_API Work all_to_all_async(at::Tensor& output, const at::Tensor& input, const Group& group = world(),
+                                SourceLocation where = SourceLocation::current());
+
+/// As all_to_all, of tensors whose shapes may differ in dimension 0: `inputs[r]` goes to rank r, and element r of the
+/// result came from rank r. They are views of one buffer, without a graph. Collective.
+/// @param inputs  one for each rank, of equal dtype, device and trailing shape
+/// @throws UsageError  on all ranks, if those of any two ranks do not fit; names the ranks.
+[[nodiscard]] ACCEL_API std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& inputs,
+                                                           const Group& group = world(),
+                                                           SourceLocation where = SourceLocation::current());
 
 /// Returns when every rank of `group` has called it. Collective.
 ACCEL_API void barrier(const Group& group = world(), SourceLocation where = SourceLocation::current());

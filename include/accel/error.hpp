@@ -27,8 +27,8 @@ class ACCEL_API AbandonedError : public Error {
   using Error::Error;
 };
 
-/// A sample of a data set could not be read; names the sample and the epoch. What the data set threw is nested in it
-/// (std::rethrow_if_nested).
+/// A sample of a data set could not be read: names the sample and the epoch, and what the data set threw is nested in
+/// it (std::rethrow_if_nested). Or a file of a data set could not be read or written: names file and line or place.
 class ACCEL_API DataError : public Error {
  public:
   using Error::Error;

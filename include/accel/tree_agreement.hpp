@@ -110,7 +110,7 @@ std::string try_pack(const T& tree, std::string& problem) {
 
 /// Where the first tensor of the tree is: there those of the other ranks go.
 template <class T>
-c10::Device device_of(T& tree) {
+c10::Device home_of(T& tree) {
   std::optional<c10::Device> device;
   for_each_tensor(tree, [&device](const at::Tensor& tensor) {
     if (!device && tensor.defined()) device = tensor.device();

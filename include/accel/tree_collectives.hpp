@@ -65,7 +65,7 @@ template <class T>
 std::vector<T> gather_objects(const T& object, const char* call, const Group& group, const SourceLocation& where) {
   std::string problem;
   const std::string bytes = try_pack(object, problem);
-  const c10::Device device = device_of(object);
+  const c10::Device device = home_of(object);
   std::vector<T> objects;
   for (const std::string& each : gather_bytes(bytes, problem, group, call, where))
     objects.push_back(unpack<T>(each, device, origin_of(objects.size())));
@@ -167,8 +167,7 @@ template <class T>
 }
 
 /// The tree of rank `root` on every rank: tensors into new ones of equal shapes, everything else as bytes.
-/// Collective; the trees of all ranks have one structure.
-/// @throws UsageError  on all ranks: trees, shapes or dtypes differ; `root` is no rank.
+/// Collective. @throws UsageError  on all ranks: trees, shapes or dtypes differ; `root` is no rank.
 template <class T>
 [[nodiscard]] T broadcast_tree(const T& tree, int root = 0, const Group& group = world(),
                                SourceLocation where = SourceLocation::current());
@@ -183,7 +182,7 @@ template <class T>
   std::string problem;
   const std::string bytes = group.rank() == root ? detail::try_pack(object, problem) : std::string();
   return detail::unpack<T>(detail::broadcast_bytes(bytes, problem, root, group, "broadcast_object", where),
-                           detail::device_of(object), detail::origin_of(static_cast<std::size_t>(root)));
+                           detail::home_of(object), detail::origin_of(static_cast<std::size_t>(root)));
 }
 
 namespace detail {

@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace accel {
@@ -113,10 +114,10 @@ bool AcceleratorImpl::take_part_joined() {
 void AcceleratorImpl::stay_joined() {
   if (alone()) return;
   where_ = SourceLocation();
-  join_->somebody_ran_out = false;
   while (take_part_joined()) {
   }
-  if (join_->somebody_ran_out) catch_up();
+  // Here all ranks know the same; a rank that was active to the end has noted those that were not before it came here.
+  if (std::exchange(join_->somebody_ran_out, false)) catch_up();
 }
 
 void AcceleratorImpl::catch_up() {

@@ -19,6 +19,7 @@ if(ACCEL_WITH_MPI)
 endif()
 find_package(Boost 1.74 REQUIRED)
 find_package(nlohmann_json 3.9 REQUIRED)
+include(LibZip)
 
 # The digits and the text that examples and tests train on; `make setup` downloads them. The programs say so if they are
 # not there.

@@ -14,5 +14,6 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/accelConfig.cmake.in" "
                               INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/accelConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/accelConfig.cmake" "${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
-              "${CMAKE_CURRENT_LIST_DIR}/LibTorch.cmake" DESTINATION "${package_dir}")
+              "${CMAKE_CURRENT_LIST_DIR}/LibTorch.cmake" "${CMAKE_CURRENT_LIST_DIR}/LibZip.cmake"
+        DESTINATION "${package_dir}")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

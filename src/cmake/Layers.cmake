@@ -25,7 +25,7 @@ function(accel_make_library target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>"
                                               "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-  target_link_libraries(${target} PUBLIC accel::libtorch Threads::Threads)
+  target_link_libraries(${target} PUBLIC accel::libtorch Threads::Threads PRIVATE accel::zip)
   if(ACCEL_WITH_NCCL)
     target_link_libraries(${target} PUBLIC accel::libtorch_cuda)
   endif()

@@ -10,7 +10,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 debian_packages=(
   cmake ninja-build make g++ ccache python3 python3-venv
-  libopenmpi-dev openmpi-bin libboost1.81-dev libcli11-dev nlohmann-json3-dev libpng-dev
+  libopenmpi-dev openmpi-bin libboost1.81-dev libcli11-dev nlohmann-json3-dev libpng-dev libzip-dev
   doctest-dev clang-format-14 clang-tidy-14 shellcheck
 )
 

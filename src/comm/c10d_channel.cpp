@@ -1,61 +1,14 @@
 #include "comm/c10d_channel.hpp"
 
-#include "comm/followed.hpp"
-#include "device/libtorch_compat.hpp"
-
-#include <accel/error.hpp>
-
-#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include "comm/c10d_channel_impl.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 namespace accel::detail {
 namespace {
 
 using c10d::ReduceOp;
-
-// Texts differ between backends; the kind of error is all that callers branch on.
-[[noreturn]] void rethrow_as_comm_error(Site site, const char* call, const std::exception& error) {
-  const std::string what = error.what();
-  const std::string text = message(site, call, cat(what, "; the group can no longer be used, end the job"));
-  if (what.find("imed out") != std::string::npos || what.find("imeout") != std::string::npos) throw TimeoutError(text);
-  throw CommError(text);
-}
-
-class C10dWork final : public WorkImpl {
- public:
-  C10dWork(c10::intrusive_ptr<c10d::Work> work, Site site, const char* call)
-      : work_(std::move(work)), site_(site), call_(call) {}
-
-  void wait(std::chrono::milliseconds timeout) override {
-    try {
-      work_->wait(timeout);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      rethrow_as_comm_error(site_, call_, error);
-    }
-  }
-
-  bool is_completed() override { return work_->isCompleted(); }
-
-  void on_done(std::function<void(std::exception_ptr)> done) override {
-    std::exception_ptr error;
-    try {
-      wait(std::chrono::milliseconds::zero());
-    } catch (const std::exception&) {
-      error = std::current_exception();
-    }
-    done(error);
-  }
-
- private:
-  const c10::intrusive_ptr<c10d::Work> work_;
-  const Site site_;
-  const char* const call_;
-};
 
 ReduceOp::RedOpType plain_op(accel::ReduceOp op) {
   switch (op) {
@@ -70,169 +23,133 @@ ReduceOp::RedOpType plain_op(accel::ReduceOp op) {
   }
 }
 
-class C10dChannel final : public Channel {
- public:
-  C10dChannel(c10::intrusive_ptr<c10d::Backend> backend, Site site, std::shared_ptr<StatsTable> stats,
-              std::chrono::milliseconds timeout)
-      : backend_(std::move(backend)), site_(site), stats_(std::move(stats)), timeout_(timeout) {
-    const std::string name = backend_->getBackendName();
-    scales_itself_ = name == "nccl" || name == "accel-mpi";
-    transport_ = name == "nccl" ? Transport::kNccl : Transport::kOther;
-  }
-
-  Pending all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const CallOptions& call) override {
-    const Block block(tensor, Block::Content::kKeep);
-    c10d::AllreduceOptions options = with<c10d::AllreduceOptions>(call);
-    const Reduce reduce = reduce_of(spec);
-    options.reduceOp = reduce.op;
-    std::vector<at::Tensor> tensors{block.tensor()};
-    return run(
-        "all_reduce", Operation::kAllReduce, bytes_of(tensor), call,
-        [&] { return backend_->allreduce(tensors, options); }, finish(block, reduce.factor_left));
-  }
-
-  Pending broadcast(const at::Tensor& tensor, int root, const CallOptions& call) override {
-    const Block block(tensor, Block::Content::kKeep);
-    c10d::BroadcastOptions options = with<c10d::BroadcastOptions>(call);
-    options.rootRank = root;
-    std::vector<at::Tensor> tensors{block.tensor()};
-    return run(
-        "broadcast", Operation::kBroadcast, bytes_of(tensor), call,
-        [&] { return backend_->broadcast(tensors, options); }, finish(block, 1.0));
-  }
-
-  Pending all_gather_into(const at::Tensor& output, const at::Tensor& input, const CallOptions& call) override {
-    const Block to(output, Block::Content::kOverwritten);
-    const Block from(input, Block::Content::kKeep);
-    at::Tensor flat_output = to.tensor().view(-1);
-    at::Tensor flat_input = from.tensor().view(-1);
-    const auto options = with<c10d::AllgatherOptions>(call);
-    return run(
-        "all_gather_into", Operation::kAllGather, bytes_of(input), call,
-        [&] { return backend_->_allgather_base(flat_output, flat_input, options); }, finish(to, 1.0));
-  }
-
-  // c10d backends differ in whether lengths may: rows are padded to the longest.
-  Pending all_gather_rows(const at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& rows,
-                          const CallOptions& call) override {
-    const std::int64_t longest = *std::max_element(rows.begin(), rows.end());
-    std::int64_t all_rows = 0;
-    for (const std::int64_t count : rows) all_rows += count;
-    if (all_rows == 0) return nullptr;
-    const std::int64_t width = output.numel() / all_rows;
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    at::Tensor padded = at::zeros({longest * width}, output.options());
-    padded.narrow(0, 0, input.numel()).copy_(input.reshape(-1));
-    at::Tensor gathered = at::empty({site_.size, longest * width}, output.options());
-    return followed_by(all_gather_into(gathered, padded, call), [output, gathered, rows, width] {
-      const at::AutoDispatchBelowADInplaceOrView below;
-      const at::Tensor flat = output.view(-1);
-      std::int64_t first = 0;
-      for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-        const std::int64_t count = rows[rank] * width;
-        flat.narrow(0, first, count).copy_(gathered[static_cast<std::int64_t>(rank)].narrow(0, 0, count));
-        first += count;
-      }
-    });
-  }
-
-  Pending reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
-                         const CallOptions& call) override {
-    const Block to(output, Block::Content::kOverwritten);
-    const Block from(input, Block::Content::kKeep);
-    at::Tensor flat_output = to.tensor().view(-1);
-    at::Tensor flat_input = from.tensor().view(-1);
-    auto options = with<c10d::ReduceScatterOptions>(call);
-    const Reduce reduce = reduce_of(spec);
-    options.reduceOp = reduce.op;
-    return run(
-        "reduce_scatter", Operation::kReduceScatter, bytes_of(input), call,
-        [&] { return backend_->_reduce_scatter_base(flat_output, flat_input, options); },
-        finish(to, reduce.factor_left));
-  }
-
-  Pending barrier(const CallOptions& call) override {
-    const auto options = with<c10d::BarrierOptions>(call);
-    return run("barrier", Operation::kBarrier, 0, call, [&] { return backend_->barrier(options); }, {});
-  }
-
-  Pending send(const at::Tensor& tensor, int to, int tag, const CallOptions& call) override {
-    std::vector<at::Tensor> tensors{Block(tensor, Block::Content::kKeep).tensor()};
-    return run(
-        "send", Operation::kSend, bytes_of(tensor), call, [&] { return backend_->send(tensors, to, tag); },
-        [tensors] {});
-  }
-
-  Pending recv(const at::Tensor& tensor, int from, int tag, const CallOptions& call) override {
-    const Block block(tensor, Block::Content::kOverwritten);
-    std::vector<at::Tensor> tensors{block.tensor()};
-    return run(
-        "recv", Operation::kReceive, bytes_of(tensor), call, [&] { return backend_->recv(tensors, from, tag); },
-        finish(block, 1.0));
-  }
-
- private:
-  struct Reduce {
-    ReduceOp op;
-    double factor_left = 1.0;  // what the backend does not apply itself
-  };
-
-  [[nodiscard]] Reduce reduce_of(const ReduceSpec& spec) const {
-    const bool average = spec.op == accel::ReduceOp::kAvg;
-    const double factor = average ? spec.factor / site_.size : spec.factor;
-    const bool sums = average || spec.op == accel::ReduceOp::kSum;
-    if (!sums || !scales_itself_) return {plain_op(spec.op), factor};
-    if (average && spec.factor == 1.0) return {ReduceOp::AVG, 1.0};
-    if (factor == 1.0) return {ReduceOp::SUM, 1.0};
-    return {premultiplied_sum(factor), 1.0};
-  }
-
-  template <class Options>
-  [[nodiscard]] Options with(const CallOptions& call) const {
-    Options options;
-    options.timeout = timeout_;
-    set_async(options, call.async);
-    return options;
-  }
-
-  // A backend may use the block until it is done, so the last step holds it in any case.
-  static std::function<void()> finish(const Block& block, double factor) {
-    return [block, factor] {
-      const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      if (factor != 1.0) block.tensor().mul_(factor);
-      block.copy_back();
-    };
-  }
-
-  template <class Start>
-  Pending run(const char* name, Operation operation, std::int64_t bytes, const CallOptions& call, Start start,
-              std::function<void()> last) {
-    stats_->count(operation, call.purpose, transport_, static_cast<std::uint64_t>(bytes));
-    Pending pending;
-    try {
-      // Null is what some backends give for a synchronous call that is complete.
-      if (c10::intrusive_ptr<c10d::Work> work = start()) pending = std::make_shared<C10dWork>(work, site_, name);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      rethrow_as_comm_error(site_, name, error);
-    }
-    if (!call.async && pending) {
-      pending->wait(std::chrono::milliseconds::zero());
-      pending = nullptr;
-    }
-    return last ? followed_by(std::move(pending), std::move(last)) : pending;
-  }
-
-  const c10::intrusive_ptr<c10d::Backend> backend_;
-  const Site site_;
-  const std::shared_ptr<StatsTable> stats_;
-  const std::chrono::milliseconds timeout_;
-  bool scales_itself_ = false;
-  Transport transport_ = Transport::kOther;
-};
-
 }  // namespace
+
+C10dChannel::C10dChannel(c10::intrusive_ptr<c10d::Backend> backend, Site site, std::shared_ptr<StatsTable> stats,
+                         std::chrono::milliseconds timeout)
+    : backend_(std::move(backend)), site_(site), stats_(std::move(stats)), timeout_(timeout) {
+  const std::string name = backend_->getBackendName();
+  scales_itself_ = name == "nccl" || name == "accel-mpi";
+  keeps_inputs_ = scales_itself_;
+  transport_ = name == "nccl" ? Transport::kNccl : Transport::kOther;
+}
+
+Channel::Pending C10dChannel::all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const CallOptions& call) {
+  const Block block(tensor, Block::Content::kKeep);
+  c10d::AllreduceOptions options = with<c10d::AllreduceOptions>(call);
+  const Reduce reduce = reduce_of(spec);
+  options.reduceOp = reduce.op;
+  std::vector<at::Tensor> tensors{block.tensor()};
+  return run(
+      "all_reduce", Operation::kAllReduce, bytes_of(tensor), call,
+      [&] { return backend_->allreduce(tensors, options); }, finish(block, reduce.factor_left));
+}
+
+Channel::Pending C10dChannel::broadcast(const at::Tensor& tensor, int root, const CallOptions& call) {
+  const Block block(tensor, Block::Content::kKeep);
+  c10d::BroadcastOptions options = with<c10d::BroadcastOptions>(call);
+  options.rootRank = root;
+  std::vector<at::Tensor> tensors{block.tensor()};
+  return run(
+      "broadcast", Operation::kBroadcast, bytes_of(tensor), call, [&] { return backend_->broadcast(tensors, options); },
+      finish(block, 1.0));
+}
+
+Channel::Pending C10dChannel::all_gather_into(const at::Tensor& output, const at::Tensor& input,
+                                              const CallOptions& call) {
+  const Block to(output, Block::Content::kOverwritten);
+  const Block from(input, Block::Content::kKeep);
+  at::Tensor flat_output = to.tensor().view(-1);
+  at::Tensor flat_input = from.tensor().view(-1);
+  const auto options = with<c10d::AllgatherOptions>(call);
+  return run(
+      "all_gather_into", Operation::kAllGather, bytes_of(input), call,
+      [&] { return backend_->_allgather_base(flat_output, flat_input, options); }, finish(to, 1.0));
+}
+
+// c10d backends differ in whether lengths may: rows are padded to the longest.
+Channel::Pending C10dChannel::all_gather_rows(const at::Tensor& output, const at::Tensor& input,
+                                              const std::vector<std::int64_t>& rows, const CallOptions& call) {
+  const std::int64_t longest = *std::max_element(rows.begin(), rows.end());
+  std::int64_t all_rows = 0;
+  for (const std::int64_t count : rows) all_rows += count;
+  if (all_rows == 0) return nullptr;
+  const std::int64_t width = output.numel() / all_rows;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::Tensor padded = at::zeros({longest * width}, output.options());
+  padded.narrow(0, 0, input.numel()).copy_(input.reshape(-1));
+  at::Tensor gathered = at::empty({site_.size, longest * width}, output.options());
+  return followed_by(all_gather_into(gathered, padded, call), [output, gathered, rows, width] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor flat = output.view(-1);
+    std::int64_t first = 0;
+    for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+      const std::int64_t count = rows[rank] * width;
+      flat.narrow(0, first, count).copy_(gathered[static_cast<std::int64_t>(rank)].narrow(0, 0, count));
+      first += count;
+    }
+  });
+}
+
+Channel::Pending C10dChannel::reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
+                                             const CallOptions& call) {
+  const Block to(output, Block::Content::kOverwritten);
+  const Block from(input, Block::Content::kKeep);
+  at::Tensor flat_output = to.tensor().view(-1);
+  at::Tensor flat_input = from.tensor().view(-1);
+  auto options = with<c10d::ReduceScatterOptions>(call);
+  const Reduce reduce = reduce_of(spec);
+  options.reduceOp = reduce.op;
+  return run(
+      "reduce_scatter", Operation::kReduceScatter, bytes_of(input), call,
+      [&] { return backend_->_reduce_scatter_base(flat_output, flat_input, options); }, finish(to, reduce.factor_left));
+}
+
+Channel::Pending C10dChannel::barrier(const CallOptions& call) {
+  const auto options = with<c10d::BarrierOptions>(call);
+  return run("barrier", Operation::kBarrier, 0, call, [&] { return backend_->barrier(options); }, {});
+}
+
+Channel::Pending C10dChannel::send(const at::Tensor& tensor, int to, int tag, const CallOptions& call) {
+  std::vector<at::Tensor> tensors{Block(tensor, Block::Content::kKeep).tensor()};
+  return run(
+      "send", Operation::kSend, bytes_of(tensor), call, [&] { return backend_->send(tensors, to, tag); }, [tensors] {});
+}
+
+Channel::Pending C10dChannel::recv(const at::Tensor& tensor, int from, int tag, const CallOptions& call) {
+  const Block block(tensor, Block::Content::kOverwritten);
+  std::vector<at::Tensor> tensors{block.tensor()};
+  return run(
+      "recv", Operation::kReceive, bytes_of(tensor), call, [&] { return backend_->recv(tensors, from, tag); },
+      finish(block, 1.0));
+}
+
+C10dChannel::Reduce C10dChannel::reduce_of(const ReduceSpec& spec) const {
+  const bool average = spec.op == accel::ReduceOp::kAvg;
+  const double factor = average ? spec.factor / site_.size : spec.factor;
+  const bool sums = average || spec.op == accel::ReduceOp::kSum;
+  if (!sums || !scales_itself_) return {plain_op(spec.op), factor};
+  if (average && spec.factor == 1.0) return {ReduceOp::AVG, 1.0};
+  if (factor == 1.0) return {ReduceOp::SUM, 1.0};
+  return {premultiplied_sum(factor), 1.0};
+}
+
+std::function<void()> C10dChannel::finish(const Block& block, double factor) {
+  return [block, factor] {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (factor != 1.0) block.tensor().mul_(factor);
+    block.copy_back();
+  };
+}
+
+bool C10dChannel::says_lacking(const std::exception& error) const {
+  return std::string(error.what()).find(cat("Backend ", backend_->getBackendName(), " does not support ")) !=
+         std::string::npos;
+}
+
+void C10dChannel::count(Operation operation, std::int64_t bytes, const CallOptions& call) noexcept {
+  stats_->count(operation, call.purpose, transport_, static_cast<std::uint64_t>(bytes));
+}
 
 std::unique_ptr<Channel> make_c10d_channel(c10::intrusive_ptr<c10d::Backend> backend, Site site,
                                            std::shared_ptr<StatsTable> stats, const GroupOptions& options) {

@@ -36,6 +36,16 @@ struct CallOptions {
   SourceLocation where;
 };
 
+/// How many elements this rank sends to each rank, and receives from each, in order of rank.
+struct Splits {
+  static constexpr std::int64_t kUnknown = -1;
+
+  std::vector<std::int64_t> sent{};
+  std::vector<std::int64_t> received{};
+  bool equal = false;               ///< one number between any two ranks, which all ranks know
+  std::int64_t longest = kUnknown;  ///< the largest number between any two ranks, where it is known
+};
+
 /// Moves the tensors of one device type between the ranks of one group. Arguments have been checked (check.hpp); an
 /// implementation handles non-contiguous tensors and tensors without elements, counts calls and bytes, and is called
 /// in the same order on all ranks.
@@ -59,6 +69,24 @@ class Channel {
 
   virtual Pending reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
                                  const CallOptions& call) = 0;
+
+  /// The result is in `tensor` of rank `root`; those of the others keep what is in them.
+  virtual Pending reduce(const at::Tensor& tensor, int root, const ReduceSpec& spec, const CallOptions& call) = 0;
+
+  /// Rank r gives `counts[r]` elements; they follow one another in `output`, which is contiguous and read on `root`
+  /// only. Bytes are counted as those of `input`.
+  virtual Pending gather(const at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& counts,
+                         int root, const CallOptions& call) = 0;
+
+  /// `input`, read on `root` only, has size x numel(output) elements. Bytes are those that a rank hands over: all of
+  /// `input` on `root`, its own slice on the others. On `root`, `output` may be its slice of `input`.
+  virtual Pending scatter(const at::Tensor& output, const at::Tensor& input, int root, const CallOptions& call) = 0;
+
+  /// What goes to rank r, or comes from it, follows what goes to or comes from the ranks before. Bytes are counted as
+  /// those of `input`.
+  virtual Pending all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits,
+                             const CallOptions& call) = 0;
+
   virtual Pending barrier(const CallOptions& call) = 0;
   virtual Pending send(const at::Tensor& tensor, int to, int tag, const CallOptions& call) = 0;
   virtual Pending recv(const at::Tensor& tensor, int from, int tag, const CallOptions& call) = 0;

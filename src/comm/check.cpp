@@ -1,7 +1,10 @@
 #include "comm/check.hpp"
 
+#include "comm/group_impl.hpp"
+
 #include <accel/error.hpp>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/ScalarType.h>
 
@@ -86,11 +89,14 @@ void check_reduce(const CallSite& site, const at::Tensor& tensor, const ReduceSp
                           c10::toString(tensor.scalar_type()), "; use kSum, or convert with tensor.to(at::kFloat)"));
 }
 
+std::string defect_of_rank(const Group& group, int rank, const char* argument) {
+  if (rank >= 0 && rank < group.size()) return {};
+  return cat("expected `", argument, "` in 0..", group.size() - 1, ", found ", rank,
+             "; ranks are counted within the group");
+}
+
 void check_rank(const CallSite& site, int rank, const char* argument) {
-  const int size = site.group.size();
-  if (rank < 0 || rank >= size)
-    usage_error(site, cat("expected `", argument, "` in 0..", size - 1, ", found ", rank,
-                          "; ranks are counted within the group"));
+  if (const std::string defect = defect_of_rank(site.group, rank, argument); !defect.empty()) usage_error(site, defect);
 }
 
 void check_gathered(const CallSite& site, const at::Tensor& large, const char* large_name, const at::Tensor& small,
@@ -104,6 +110,36 @@ void check_gathered(const CallSite& site, const at::Tensor& large, const char* l
     usage_error(site, cat("expected `", large_name, "` and `", small_name, "` of one dtype on one device, found ",
                           c10::toString(large.scalar_type()), " on ", large.device(), " and ",
                           c10::toString(small.scalar_type()), " on ", small.device(), "; convert one of them"));
+}
+
+void check_exchanged(const CallSite& site, const at::Tensor& output, const at::Tensor& input) {
+  const int size = site.group.size();
+  if (input.dim() == 0 || input.size(0) % size != 0)
+    usage_error(site, cat("expected `input` of shape [", size, " x n, ...], found shape ", input.sizes(),
+                          "; pad dimension 0, or give a list of tensors, one for each rank"));
+  if (output.sizes() != input.sizes() || output.scalar_type() != input.scalar_type() ||
+      output.device() != input.device())
+    usage_error(
+        site, cat("expected `output` like `input`, of shape ", input.sizes(), ", ", c10::toString(input.scalar_type()),
+                  " on ", input.device(), ", found ", output.sizes(), ", ", c10::toString(output.scalar_type()), " on ",
+                  output.device(), "; make it with at::empty_like(input)"));
+  const at::MemOverlapStatus overlap = at::get_overlap_status(output, input);
+  if (input.numel() > 0 && (overlap == at::MemOverlapStatus::Full || overlap == at::MemOverlapStatus::Partial))
+    usage_error(site,
+                "expected `output` in memory of its own, found that it shares some with `input`; make it with "
+                "at::empty_like(input)");
+}
+
+Channel& channel_for(const CallSite& site, const c10::Device& device) {
+  Channel* channel = site.group.impl().channel(device.type());
+  if (channel == nullptr)
+    usage_error(site, cat("expected a tensor on a device that this group serves, found ", device,
+                          "; move it with tensor.to(...)"));
+  return *channel;
+}
+
+void mark_written(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace accel::detail

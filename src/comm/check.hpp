@@ -1,5 +1,6 @@
 #pragma once
 
+#include "comm/channel.hpp"
 #include "comm/ops.hpp"
 
 #include <accel/source_location.hpp>
@@ -38,8 +39,20 @@ void check_reduce(const CallSite& site, const at::Tensor& tensor, const ReduceSp
 
 void check_rank(const CallSite& site, int rank, const char* argument);
 
+/// As check_rank, in words; empty if nothing is wrong.
+std::string defect_of_rank(const Group& group, int rank, const char* argument);
+
 /// `large` holds size x the elements of `small`, same dtype and device.
 void check_gathered(const CallSite& site, const at::Tensor& large, const char* large_name, const at::Tensor& small,
                     const char* small_name);
+
+/// `input` is [size x n, ...], `output` of the same shape, dtype and device, in memory of its own.
+void check_exchanged(const CallSite& site, const at::Tensor& output, const at::Tensor& input);
+
+/// The way of such tensors. @throws UsageError  the group has none.
+Channel& channel_for(const CallSite& site, const c10::Device& device);
+
+/// Values change under autograd's eyes: a tensor that it saved for backward must be seen to have changed.
+void mark_written(const at::Tensor& tensor);
 
 }  // namespace accel::detail

@@ -13,19 +13,6 @@ namespace {
 
 using Pending = Channel::Pending;
 
-Channel& channel_for(const CallSite& site, const c10::Device& device) {
-  Channel* channel = site.group.impl().channel(device.type());
-  if (channel == nullptr)
-    usage_error(site, cat("expected a tensor on a device that this group serves, found ", device,
-                          "; move it with tensor.to(...)"));
-  return *channel;
-}
-
-// Values change under autograd's eyes: a tensor that it saved for backward must be seen to have changed.
-void mark_written(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
-}
-
 Pending start_all_reduce(const at::Tensor& tensor, const ReduceSpec& spec, const Group& group, bool async,
                          const SourceLocation& where) {
   const CallSite site{"all_reduce", group, where};
@@ -67,6 +54,48 @@ Pending start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, 
   Channel& channel = channel_for(site, input.device());
   mark_written(output);
   return channel.reduce_scatter(numbers_of(output), numbers_of(input), spec, {spec.purpose, async, where});
+}
+
+Pending start_reduce(const at::Tensor& tensor, int root, const ReduceSpec& spec, const Group& group, bool async,
+                     const SourceLocation& where) {
+  const CallSite site{"reduce", group, where};
+  check_output(site, tensor, "tensor");
+  check_rank(site, root, "root");
+  check_reduce(site, tensor, spec);
+  Channel& channel = channel_for(site, tensor.device());
+  if (group.rank() == root) mark_written(tensor);
+  return channel.reduce(numbers_of(tensor), root, spec, {spec.purpose, async, where});
+}
+
+Pending start_scatter(const at::Tensor& output, const at::Tensor& input, int root, const Group& group, bool async,
+                      const SourceLocation& where) {
+  const CallSite site{"scatter", group, where};
+  check_output(site, output, "output");
+  check_rank(site, root, "root");
+  const bool gives = group.rank() == root;
+  if (gives) {
+    check_tensor(site, input, "input");
+    check_gathered(site, input, "input", output, "output");
+  }
+  Channel& channel = channel_for(site, output.device());
+  mark_written(output);
+  return channel.scatter(numbers_of(output), gives ? numbers_of(input) : at::Tensor(), root,
+                         {Purpose::kUser, async, where});
+}
+
+Pending start_all_to_all(const at::Tensor& output, const at::Tensor& input, const Group& group, bool async,
+                         const SourceLocation& where) {
+  const CallSite site{"all_to_all", group, where};
+  check_tensor(site, input, "input");
+  check_output(site, output, "output");
+  check_exchanged(site, output, input);
+  Channel& channel = channel_for(site, input.device());
+  mark_written(output);
+  const at::Tensor numbers = numbers_of(input);
+  Splits splits{.equal = true, .longest = numbers.numel() / group.size()};
+  splits.sent.assign(static_cast<std::size_t>(group.size()), splits.longest);
+  splits.received = splits.sent;
+  return channel.all_to_all(numbers_of(output), numbers, splits, {Purpose::kUser, async, where});
 }
 
 void check_peer(const CallSite& site, int peer, int tag, const char* argument) {
@@ -155,6 +184,34 @@ void reduce_scatter(at::Tensor& output, const at::Tensor& input, ReduceOp op, co
 Work reduce_scatter_async(at::Tensor& output, const at::Tensor& input, ReduceOp op, const Group& group,
                           SourceLocation where) {
   return Work(detail::start_reduce_scatter(output, input, {.op = op}, group, true, where));
+}
+
+void reduce(at::Tensor& tensor, int root, ReduceOp op, const Group& group, SourceLocation where) {
+  detail::start_reduce(tensor, root, {.op = op}, group, false, where);
+}
+Work reduce_async(at::Tensor& tensor, int root, ReduceOp op, const Group& group, SourceLocation where) {
+  return Work(detail::start_reduce(tensor, root, {.op = op}, group, true, where));
+}
+
+std::vector<at::Tensor> gather(const at::Tensor& tensor, int root, const Group& group, SourceLocation where) {
+  return detail::gather(tensor, root, Purpose::kUser, group, where);
+}
+
+void scatter(at::Tensor& output, const at::Tensor& input, int root, const Group& group, SourceLocation where) {
+  detail::start_scatter(output, input, root, group, false, where);
+}
+Work scatter_async(at::Tensor& output, const at::Tensor& input, int root, const Group& group, SourceLocation where) {
+  return Work(detail::start_scatter(output, input, root, group, true, where));
+}
+
+void all_to_all(at::Tensor& output, const at::Tensor& input, const Group& group, SourceLocation where) {
+  detail::start_all_to_all(output, input, group, false, where);
+}
+Work all_to_all_async(at::Tensor& output, const at::Tensor& input, const Group& group, SourceLocation where) {
+  return Work(detail::start_all_to_all(output, input, group, true, where));
+}
+std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& inputs, const Group& group, SourceLocation where) {
+  return detail::all_to_all(inputs, Purpose::kUser, group, where);
 }
 
 void barrier(const Group& group, SourceLocation where) {

@@ -34,6 +34,23 @@ class LocalChannel final : public Channel {
     scale(output, spec.factor);
     return nullptr;
   }
+  Pending reduce(const at::Tensor& tensor, int, const ReduceSpec& spec, const CallOptions&) override {
+    scale(tensor, spec.factor);
+    return nullptr;
+  }
+  Pending gather(const at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>&, int,
+                 const CallOptions&) override {
+    copy(output, input);
+    return nullptr;
+  }
+  Pending scatter(const at::Tensor& output, const at::Tensor& input, int, const CallOptions&) override {
+    copy(output, input);
+    return nullptr;
+  }
+  Pending all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits&, const CallOptions&) override {
+    copy(output, input);
+    return nullptr;
+  }
   Pending barrier(const CallOptions&) override { return nullptr; }
   Pending send(const at::Tensor&, int, int, const CallOptions&) override { return no_peer("send"); }
   Pending recv(const at::Tensor&, int, int, const CallOptions&) override { return no_peer("recv"); }

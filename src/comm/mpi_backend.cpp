@@ -10,6 +10,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace accel::detail {
@@ -36,7 +37,7 @@ class MpiBackend final : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override {
     const at::Tensor& tensor = only(tensors, "broadcast");
-    check_root(opts.rootRank);
+    check_root(opts.rootRank, "broadcast");
     return work(channel_->broadcast(numbers_of(tensor), static_cast<int>(opts.rootRank), call(opts)),
                 c10d::OpType::BROADCAST, {tensor});
   }
@@ -46,12 +47,8 @@ class MpiBackend final : public c10d::Backend {
     const Tensors parts = only_list(outputs, "allgather");
     for (const at::Tensor& part : parts) check_like(part, input, "allgather");
     const at::Tensor flat = at::empty({getSize(), input.numel()}, input.options());
-    auto pending =
-        followed_by(channel_->all_gather_into(numbers_of(flat), numbers_of(input), call(opts)), [flat, parts] {
-          const at::AutoDispatchBelowADInplaceOrView below_autograd;
-          for (std::size_t rank = 0; rank < parts.size(); ++rank)
-            parts[rank].copy_(flat[static_cast<std::int64_t>(rank)].view(parts[rank].sizes()));
-        });
+    auto pending = followed_by(channel_->all_gather_into(numbers_of(flat), numbers_of(input), call(opts)),
+                               [flat, parts] { deal(flat, parts); });
     return work(std::move(pending), c10d::OpType::ALLGATHER, parts);
   }
 
@@ -82,6 +79,72 @@ class MpiBackend final : public c10d::Backend {
     const ReduceSpec spec = spec_of(opts.reduceOp, input, "_reduce_scatter_base");
     return work(channel_->reduce_scatter(numbers_of(output), numbers_of(input), spec, call(opts)),
                 c10d::OpType::_REDUCE_SCATTER_BASE, {output});
+  }
+
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override {
+    const at::Tensor& tensor = only(tensors, "reduce");
+    check_root(opts.rootRank, "reduce");
+    const ReduceSpec spec = spec_of(opts.reduceOp, tensor, "reduce");
+    return work(channel_->reduce(numbers_of(tensor), static_cast<int>(opts.rootRank), spec, call(opts)),
+                c10d::OpType::REDUCE, {tensor});
+  }
+
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override {
+    const at::Tensor& input = only(inputs, "gather");
+    check_root(opts.rootRank, "gather");
+    const bool receives = opts.rootRank == getRank();
+    const Tensors parts = rooted_list(outputs, receives, "gather");
+    for (const at::Tensor& part : parts) check_like(part, input, "gather");
+    const at::Tensor flat = receives ? at::empty({getSize(), input.numel()}, input.options()) : at::Tensor();
+    const at::Tensor numbers = numbers_of(input);
+    const std::vector<std::int64_t> counts(static_cast<std::size_t>(getSize()), numbers.numel());
+    auto pending = followed_by(channel_->gather(receives ? numbers_of(flat) : flat, numbers, counts,
+                                                static_cast<int>(opts.rootRank), call(opts)),
+                               [flat, parts] { deal(flat, parts); });
+    return work(std::move(pending), c10d::OpType::GATHER, parts);
+  }
+
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override {
+    const at::Tensor& output = only(outputs, "scatter");
+    check_root(opts.rootRank, "scatter");
+    const bool gives = opts.rootRank == getRank();
+    const Tensors parts = rooted_list(inputs, gives, "scatter");
+    for (const at::Tensor& part : parts) check_like(part, output, "scatter");
+    return work(channel_->scatter(numbers_of(output), gives ? numbers_of(joined(parts)) : at::Tensor(),
+                                  static_cast<int>(opts.rootRank), call(opts)),
+                c10d::OpType::SCATTER, {output});
+  }
+
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_rows,
+                        std::vector<std::int64_t>& input_rows, const c10d::AllToAllOptions& opts) override {
+    check(input, "alltoall_base");
+    check(output, "alltoall_base");
+    if (input.scalar_type() != output.scalar_type())
+      refuse("alltoall_base", cat("expected tensors of one dtype, found ", c10::toString(input.scalar_type()), " and ",
+                                  c10::toString(output.scalar_type())));
+    const at::Tensor to = numbers_of(output);
+    const at::Tensor from = numbers_of(input);
+    if (input_rows.empty() && output_rows.empty() && from.numel() != to.numel())
+      refuse("alltoall_base", cat("expected tensors of one size, found ", input.sizes(), " and ", output.sizes()));
+    // Whether others gave splits is not known here, so that equal ones are like any.
+    const Splits splits{split(from, input_rows), split(to, output_rows)};
+    return work(channel_->all_to_all(to, from, splits, call(opts)), c10d::OpType::ALLTOALL_BASE, {output});
+  }
+
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override {
+    check_each(outputs, inputs, "alltoall");
+    const at::Tensor from = numbers_of(joined(inputs));
+    Splits splits;
+    std::int64_t elements = 0;
+    for (const at::Tensor& input : inputs) splits.sent.push_back(numbers_of(input).numel());
+    for (const at::Tensor& output : outputs) {
+      splits.received.push_back(numbers_of(output).numel());
+      elements += output.numel();
+    }
+    const at::Tensor flat = at::empty({elements}, outputs.front().options());
+    auto pending = followed_by(channel_->all_to_all(numbers_of(flat), from, splits, call(opts)),
+                               [flat, parts = outputs] { deal(flat, parts); });
+    return work(std::move(pending), c10d::OpType::ALLTOALL, outputs);
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& opts) override {
@@ -135,9 +198,8 @@ class MpiBackend final : public c10d::Backend {
                  ", found ", large.numel(), " of ", c10::toString(large.scalar_type())));
   }
 
-  void check_root(std::int64_t root) const {
-    if (root < 0 || root >= getSize())
-      refuse("broadcast", cat("expected a root in 0..", getSize() - 1, ", found ", root));
+  void check_root(std::int64_t root, const char* name) const {
+    if (root < 0 || root >= getSize()) refuse(name, cat("expected a root in 0..", getSize() - 1, ", found ", root));
   }
 
   void check_peer(int peer, const char* name) const {
@@ -155,6 +217,61 @@ class MpiBackend final : public c10d::Backend {
     if (lists.size() != 1 || lists.front().size() != static_cast<std::size_t>(getSize()))
       refuse(name, cat("expected one list of ", getSize(), " tensors, found ", lists.size(), " lists"));
     return lists.front();
+  }
+
+  // The list of the root; the others give none.
+  Tensors rooted_list(const std::vector<Tensors>& lists, bool is_root, const char* name) const {
+    if (is_root) return only_list(lists, name);
+    if (!lists.empty()) refuse(name, cat("expected no list of tensors but on the root, found ", lists.size()));
+    return {};
+  }
+
+  void check_each(const Tensors& outputs, const Tensors& inputs, const char* name) const {
+    const auto size = static_cast<std::size_t>(getSize());
+    if (outputs.size() != size || inputs.size() != size)
+      refuse(name, cat("expected ", size, " tensors each, found ", outputs.size(), " and ", inputs.size()));
+    for (const Tensors* list : {&outputs, &inputs})
+      for (const at::Tensor& tensor : *list) {
+        check(tensor, name);
+        if (tensor.scalar_type() != inputs.front().scalar_type())
+          refuse(name, cat("expected tensors of one dtype, found ", c10::toString(inputs.front().scalar_type()),
+                           " and ", c10::toString(tensor.scalar_type())));
+      }
+  }
+
+  // Elements for each rank, of rows in dimension 0; no rows: equal shares.
+  std::vector<std::int64_t> split(const at::Tensor& numbers, const std::vector<std::int64_t>& rows) const {
+    const std::int64_t all_rows = numbers.dim() == 0 ? 1 : numbers.size(0);
+    const auto size = static_cast<std::size_t>(getSize());
+    if (rows.empty()) {
+      if (all_rows % getSize() != 0)
+        refuse("alltoall_base", cat("expected a multiple of ", size, " rows, found ", all_rows));
+      return std::vector<std::int64_t>(size, numbers.numel() / getSize());
+    }
+    std::int64_t sum = 0;
+    for (const std::int64_t count : rows) sum += count;
+    if (rows.size() != size || sum != all_rows || *std::min_element(rows.begin(), rows.end()) < 0)
+      refuse("alltoall_base",
+             cat("expected ", size, " splits that add up to the ", all_rows, " rows, found ", c10::IntArrayRef(rows)));
+    std::vector<std::int64_t> elements;
+    for (const std::int64_t count : rows) elements.push_back(all_rows == 0 ? 0 : numbers.numel() / all_rows * count);
+    return elements;
+  }
+
+  // All elements behind one another, and back.
+  static at::Tensor joined(const Tensors& parts) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    Tensors flat;
+    for (const at::Tensor& part : parts) flat.push_back(part.reshape(-1));
+    return at::cat(flat);
+  }
+  static void deal(const at::Tensor& joined, const Tensors& parts) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    std::int64_t first = 0;
+    for (const at::Tensor& part : parts) {
+      part.copy_(joined.view(-1).narrow(0, first, part.numel()).view(part.sizes()));
+      first += part.numel();
+    }
   }
 
   ReduceSpec spec_of(const c10d::ReduceOp& op, const at::Tensor& tensor, const char* name) const {

@@ -1,5 +1,6 @@
 #include "comm/mpi_buffers.hpp"
 
+#include "comm/mpi_pieces.hpp"
 #include "comm/scale.hpp"
 #include "runtime/session.hpp"
 
@@ -14,26 +15,10 @@
 namespace accel::detail {
 namespace {
 
-// Measured, 2 ranks on one host: a 64 MiB all-reduce takes 28-35 ms as one call and 13-14 ms in pieces of 1 MiB, whose
-// temporaries stay in cache. Half of it where we touch the piece again. Broadcasts gain a little, all-gathers nothing.
-constexpr std::int64_t kReducePiece = std::int64_t{1} << 20;
-constexpr std::int64_t kScaledPiece = std::int64_t{1} << 19;
+// Broadcasts gain a little by pieces, all-gathers nothing (mpi_pieces.hpp).
 constexpr std::int64_t kBroadcastPiece = std::int64_t{1} << 20;
-constexpr std::int64_t kGatherPiece = std::int64_t{1} << 26;
 // MPI_Reduce_scatter_block: 104 ms for 64 MiB a rank as one call, 36 in packed pieces of 64 KiB.
 constexpr std::int64_t kScatterPiece = std::int64_t{1} << 16;
-
-std::byte* at(void* data, std::int64_t offset) {
-  return static_cast<std::byte*>(data) + offset;
-}
-const std::byte* at(const void* data, std::int64_t offset) {
-  return static_cast<const std::byte*>(data) + offset;
-}
-
-template <class Each>
-void in_pieces(std::int64_t total, std::int64_t piece, Each each) {
-  for (std::int64_t first = 0; first < total; first += piece) each(first, std::min(piece, total - first));
-}
 
 // Note [Two ranks]: with two ranks every element is combined exactly once, so the scaling can be part of the addition
 // and costs no pass over memory of its own (measured: 64 MiB 14 ms, with a pass 20). MPI gives an operator no argument,
@@ -80,7 +65,7 @@ void all_reduce_two(void* data, std::int64_t numel, const Reduction& reduction, 
   const MPI_Op op = fused_op();
   const ArmFusedScale armed(reduction);
   in_pieces(numel, kReducePiece / size, [&](std::int64_t first, std::int64_t count) {
-    require_mpi(MPI_Allreduce(MPI_IN_PLACE, at(data, first * size), static_cast<int>(count), element.type, op,
+    require_mpi(MPI_Allreduce(MPI_IN_PLACE, byte_at(data, first * size), static_cast<int>(count), element.type, op,
                               ring.communicator),
                 "MPI_Allreduce");
   });
@@ -95,29 +80,8 @@ void pack_piece(std::vector<std::byte>& packed, const void* input, std::int64_t 
                 std::int64_t bytes, int ranks) {
   packed.resize(static_cast<std::size_t>(bytes * ranks));
   for (int rank = 0; rank < ranks; ++rank)
-    std::memcpy(packed.data() + rank * bytes, at(input, rank * slice + first), static_cast<std::size_t>(bytes));
+    std::memcpy(packed.data() + rank * bytes, byte_at(input, rank * slice + first), static_cast<std::size_t>(bytes));
 }
-
-/// `count` bytes that are repeated every `stride` bytes, wherever in memory that leads: displacements of MPI_Allgatherv
-/// are ints and end at 2 GiB.
-class StridedBytes {
- public:
-  StridedBytes(std::int64_t count, std::int64_t stride) {
-    MPI_Datatype block = MPI_DATATYPE_NULL;
-    require_mpi(MPI_Type_contiguous(static_cast<int>(count), MPI_BYTE, &block), "MPI_Type_contiguous");
-    const int rc = MPI_Type_create_resized(block, 0, static_cast<MPI_Aint>(stride), &type_);
-    MPI_Type_free(&block);
-    require_mpi(rc, "MPI_Type_create_resized");
-    require_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
-  }
-  ~StridedBytes() { MPI_Type_free(&type_); }
-  StridedBytes(const StridedBytes&) = delete;
-  StridedBytes& operator=(const StridedBytes&) = delete;
-  [[nodiscard]] MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
 
 }  // namespace
 
@@ -130,26 +94,27 @@ void all_reduce_buffer(void* data, std::int64_t numel, const Reduction& reductio
   const int divisor = reduction.op == ReduceOp::kAvg ? ring.size : 1;
   const std::int64_t piece = (reduction.scales() ? kScaledPiece : kReducePiece) / size;
   in_pieces(numel, piece, [&](std::int64_t first, std::int64_t count) {
-    require_mpi(MPI_Allreduce(MPI_IN_PLACE, at(data, first * size), static_cast<int>(count), element.type, op,
+    require_mpi(MPI_Allreduce(MPI_IN_PLACE, byte_at(data, first * size), static_cast<int>(count), element.type, op,
                               ring.communicator),
                 "MPI_Allreduce");
-    if (reduction.scales()) scale(at(data, first * size), count, reduction.dtype, reduction.factor, divisor);
+    if (reduction.scales()) scale(byte_at(data, first * size), count, reduction.dtype, reduction.factor, divisor);
   });
 }
 
 void broadcast_buffer(void* data, std::int64_t bytes, int root, const Ring& ring) {
   in_pieces(bytes, kBroadcastPiece, [&](std::int64_t first, std::int64_t count) {
-    require_mpi(MPI_Bcast(at(data, first), static_cast<int>(count), MPI_BYTE, root, ring.communicator), "MPI_Bcast");
+    require_mpi(MPI_Bcast(byte_at(data, first), static_cast<int>(count), MPI_BYTE, root, ring.communicator),
+                "MPI_Bcast");
   });
 }
 
 void all_gather_buffer(void* output, const void* input, std::int64_t bytes, const Ring& ring) {
-  const bool in_place = input == at(output, ring.rank * bytes);
+  const bool in_place = input == byte_at(output, ring.rank * bytes);
   const auto gather = [&](std::int64_t first, std::int64_t count, int received, MPI_Datatype type) {
-    const void* const source = in_place ? MPI_IN_PLACE : at(input, first);
-    require_mpi(
-        MPI_Allgather(source, static_cast<int>(count), MPI_BYTE, at(output, first), received, type, ring.communicator),
-        "MPI_Allgather");
+    const void* const source = in_place ? MPI_IN_PLACE : byte_at(input, first);
+    require_mpi(MPI_Allgather(source, static_cast<int>(count), MPI_BYTE, byte_at(output, first), received, type,
+                              ring.communicator),
+                "MPI_Allgather");
   };
   if (bytes > 0 && bytes <= kGatherPiece) return gather(0, bytes, static_cast<int>(bytes), MPI_BYTE);
   in_pieces(bytes, kGatherPiece, [&](std::int64_t first, std::int64_t count) {
@@ -177,10 +142,10 @@ void all_gather_ragged_buffer(void* output, const void* input, const std::vector
     return;
   }
   if (mine > 0)
-    std::memcpy(at(output, firsts[static_cast<std::size_t>(ring.rank)]), input, static_cast<std::size_t>(mine));
+    std::memcpy(byte_at(output, firsts[static_cast<std::size_t>(ring.rank)]), input, static_cast<std::size_t>(mine));
   for (int root = 0; root < ring.size; ++root)
-    broadcast_buffer(at(output, firsts[static_cast<std::size_t>(root)]), bytes[static_cast<std::size_t>(root)], root,
-                     ring);
+    broadcast_buffer(byte_at(output, firsts[static_cast<std::size_t>(root)]), bytes[static_cast<std::size_t>(root)],
+                     root, ring);
 }
 
 void reduce_scatter_buffer(void* output, const void* input, std::int64_t numel, const Reduction& reduction,
@@ -195,10 +160,10 @@ void reduce_scatter_buffer(void* output, const void* input, std::int64_t numel, 
   std::vector<std::byte> packed;
   in_pieces(numel, kScatterPiece / size, [&](std::int64_t first, std::int64_t count) {
     pack_piece(packed, input, numel * size, first * size, count * size, ring.size);
-    require_mpi(MPI_Reduce_scatter_block(packed.data(), at(output, first * size), static_cast<int>(count), element.type,
-                                         op, ring.communicator),
+    require_mpi(MPI_Reduce_scatter_block(packed.data(), byte_at(output, first * size), static_cast<int>(count),
+                                         element.type, op, ring.communicator),
                 "MPI_Reduce_scatter_block");
-    if (reduction.scales()) scale(at(output, first * size), count, reduction.dtype, reduction.factor, divisor);
+    if (reduction.scales()) scale(byte_at(output, first * size), count, reduction.dtype, reduction.factor, divisor);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "comm/channel.hpp"
 #include "comm/mpi_element.hpp"
 
 #include <cstdint>
@@ -31,9 +32,24 @@ void all_gather_ragged_buffer(void* output, const void* input, const std::vector
 void reduce_scatter_buffer(void* output, const void* input, std::int64_t numel, const Reduction& reduction,
                            const Ring& ring);
 
-// The same two for float16 and bfloat16: summed in float32, rounded once, and half the bytes on the wire.
+/// Writes to `data` on `root` only.
+void reduce_to_root(void* data, std::int64_t numel, const Reduction& reduction, int root, const Ring& ring);
+
+/// Rank r gives bytes[r]; they follow one another in `output`, which is used on `root` only.
+void gather_to_root(void* output, const void* input, const std::vector<std::int64_t>& bytes, int root,
+                    const Ring& ring);
+
+/// `input`, used on `root` only, is size x bytes; `output` gets slice `rank`, and may be that slice.
+void scatter_from_root(void* output, const void* input, std::int64_t bytes, int root, const Ring& ring);
+
+/// @param bytes  the splits in bytes
+void exchange_buffers(void* output, const void* input, const Splits& bytes, const Ring& ring);
+
+// The reductions for float16 and bfloat16: summed in float32, rounded once, and half the bytes on the wire.
 
 void all_reduce_half(std::uint16_t* data, std::int64_t numel, const Reduction& reduction, const Ring& ring);
+void reduce_to_root_half(std::uint16_t* data, std::int64_t numel, const Reduction& reduction, int root,
+                         const Ring& ring);
 void reduce_scatter_half(std::uint16_t* output, const std::uint16_t* input, std::int64_t numel,
                          const Reduction& reduction, const Ring& ring);
 

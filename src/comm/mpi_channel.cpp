@@ -3,6 +3,8 @@
 #include "comm/mpi_transfer.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 namespace accel::detail {
 namespace {
@@ -20,6 +22,11 @@ MpiCall on_stage(MpiCall call) {
 
 std::byte* bytes_at(const Block& block) {
   return static_cast<std::byte*>(block.data());
+}
+
+std::vector<std::int64_t> in_bytes(std::vector<std::int64_t> counts, std::int64_t element) {
+  for (std::int64_t& count : counts) count *= element;
+  return counts;
 }
 
 Channel::Pending complete(Channel::Pending pending, const CallOptions& call) {
@@ -125,6 +132,54 @@ Channel::Pending MpiChannel::reduce_scatter(const at::Tensor& output, const at::
                        [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
                         reduction](const Ring& ring) {
                          reduce_scatter_buffer(to.data(), from.data(), to.tensor().numel(), reduction, ring);
+                         to.copy_back();
+                       });
+}
+
+// The stage has no part in what follows: one rank reads or writes what all ranks have, or all pairs differ.
+
+Channel::Pending MpiChannel::reduce(const at::Tensor& tensor, int root, const ReduceSpec& spec,
+                                    const CallOptions& call) {
+  const Reduction reduction{tensor.scalar_type(), spec.op, spec.factor};
+  const bool receives = engine_->ring().rank == root;
+  return engine_->call(describe("reduce", Operation::kReduce, bytes_of(tensor), call), call.async,
+                       [block = Block(tensor, Block::Content::kKeep), reduction, root, receives](const Ring& ring) {
+                         reduce_to_root(block.data(), block.tensor().numel(), reduction, root, ring);
+                         if (receives) block.copy_back();
+                       });
+}
+
+Channel::Pending MpiChannel::gather(const at::Tensor& output, const at::Tensor& input,
+                                    const std::vector<std::int64_t>& counts, int root, const CallOptions& call) {
+  return engine_->call(
+      describe("gather", Operation::kGather, bytes_of(input), call), call.async,
+      [output, from = Block(input, Block::Content::kKeep),
+       bytes = in_bytes(counts, static_cast<std::int64_t>(input.element_size())), root](const Ring& ring) {
+        gather_to_root(ring.rank == root ? output.mutable_data_ptr() : nullptr, from.data(), bytes, root, ring);
+      });
+}
+
+Channel::Pending MpiChannel::scatter(const at::Tensor& output, const at::Tensor& input, int root,
+                                     const CallOptions& call) {
+  std::optional<Block> from;
+  if (engine_->ring().rank == root) from.emplace(input, Block::Content::kKeep);
+  return engine_->call(
+      describe("scatter", Operation::kScatter, bytes_of(from ? input : output), call), call.async,
+      [to = Block(output, Block::Content::kOverwritten), from = std::move(from), root](const Ring& ring) {
+        scatter_from_root(to.data(), from ? from->data() : nullptr, bytes_of(to.tensor()), root, ring);
+        to.copy_back();
+      });
+}
+
+Channel::Pending MpiChannel::all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits,
+                                        const CallOptions& call) {
+  const auto element = static_cast<std::int64_t>(input.element_size());
+  Splits bytes{in_bytes(splits.sent, element), in_bytes(splits.received, element), splits.equal, splits.longest};
+  if (bytes.longest != Splits::kUnknown) bytes.longest *= element;
+  return engine_->call(describe("all_to_all", Operation::kAllToAll, bytes_of(input), call), call.async,
+                       [to = Block(output, Block::Content::kOverwritten), from = Block(input, Block::Content::kKeep),
+                        bytes = std::move(bytes)](const Ring& ring) {
+                         exchange_buffers(to.data(), from.data(), bytes, ring);
                          to.copy_back();
                        });
 }

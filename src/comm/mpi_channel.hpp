@@ -25,6 +25,12 @@ class MpiChannel final : public Channel {
                           const CallOptions& call) override;
   Pending reduce_scatter(const at::Tensor& output, const at::Tensor& input, const ReduceSpec& spec,
                          const CallOptions& call) override;
+  Pending reduce(const at::Tensor& tensor, int root, const ReduceSpec& spec, const CallOptions& call) override;
+  Pending gather(const at::Tensor& output, const at::Tensor& input, const std::vector<std::int64_t>& counts, int root,
+                 const CallOptions& call) override;
+  Pending scatter(const at::Tensor& output, const at::Tensor& input, int root, const CallOptions& call) override;
+  Pending all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits,
+                     const CallOptions& call) override;
   Pending barrier(const CallOptions& call) override;
   Pending send(const at::Tensor& tensor, int to, int tag, const CallOptions& call) override;
   Pending recv(const at::Tensor& tensor, int from, int tag, const CallOptions& call) override;

@@ -34,6 +34,12 @@ void all_gather_into(at::Tensor& output, const at::Tensor& tensor, Purpose purpo
 std::vector<at::Tensor> all_gather(const at::Tensor& tensor, Purpose purpose, const Group& group,
                                    const SourceLocation& where);
 
+std::vector<at::Tensor> gather(const at::Tensor& tensor, int root, Purpose purpose, const Group& group,
+                               const SourceLocation& where);
+
+std::vector<at::Tensor> all_to_all(const std::vector<at::Tensor>& inputs, Purpose purpose, const Group& group,
+                                   const SourceLocation& where);
+
 /// One text of each rank, in order of rank. Collective.
 std::vector<std::string> all_gather_text(const std::string& text, Purpose purpose, const Group& group,
                                          const SourceLocation& where);

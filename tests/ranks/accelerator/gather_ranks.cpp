@@ -202,7 +202,7 @@ TEST_CASE("gather_object and broadcast_object take anything that is a tree") {
   REQUIRE(all.size() == static_cast<std::size_t>(ranks()));
   for (std::size_t each = 0; each < all.size(); ++each) {
     CHECK(all[each].first == std::string(each, 'x'));
-    CHECK(all[each].second == std::vector<std::optional<double>>(each, 1.5));
+    CHECK((all[each].second == std::vector<std::optional<double>>(each, 1.5)));
   }
   const int last = ranks() - 1;
   CHECK(accelerator.broadcast_object(mine, last).first.size() == static_cast<std::size_t>(last));

@@ -74,6 +74,18 @@ void train(MPI_Comm communicator) {
   }
   accel::all_reduce(half, accel::ReduceOp::kSum, group);
   expect((half == size).all().item<bool>(), "16-bit sums");
+  at::Tensor total = at::ones({9});
+  accel::reduce(total, size - 1, accel::ReduceOp::kSum, group);
+  expect((total == (group.rank() == size - 1 ? size : 1)).all().item<bool>(), "reduce");
+  const auto gathered = accel::gather(at::full({group.rank()}, 2.0), 0, group);
+  expect(gathered.size() == static_cast<std::size_t>(group.rank() == 0 ? size : 0), "gather");
+  at::Tensor numbers = at::arange(size, at::kInt);
+  at::Tensor own = at::zeros({1}, at::kInt);
+  accel::scatter_async(own, numbers, 0, group).wait();
+  expect(own.item<int>() == group.rank(), "scatter");
+  at::Tensor exchanged = at::zeros({size}, at::kInt);
+  accel::all_to_all(exchanged, numbers, group);
+  expect((exchanged == group.rank()).all().item<bool>(), "all_to_all");
   const accel::Group part = group.split(group.rank() % 2);
   expect(part.size() >= 1, "split works");
   if (size > 1) {

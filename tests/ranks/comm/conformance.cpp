@@ -66,16 +66,6 @@ at::Tensor reduced(const at::Tensor& like, ReduceOp op, int ranks) {
   return repeated(reduced_period(like.scalar_type(), op, ranks).to(like.scalar_type()), like);
 }
 
-namespace {
-
-template <class Each>
-void for_each_subject(Each each) {
-  for (const Subject& subject : subjects()) {
-    INFO(subject.name);
-    each(subject);
-  }
-}
-
 std::vector<ReduceOp> ops_for(at::ScalarType dtype) {
   std::vector<ReduceOp> ops{ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
   if (at::isFloatingType(dtype)) ops.push_back(ReduceOp::kAvg);
@@ -91,6 +81,8 @@ std::vector<std::int64_t> border_sizes(std::int64_t element, int ranks) {
   sizes.push_back((std::int64_t{5} << 20) / element + 2);
   return sizes;
 }
+
+namespace {
 
 void check_all_reduce(const Subject& subject, std::int64_t numel, at::ScalarType dtype, Layout layout, ReduceOp op,
                       bool async) {

@@ -39,6 +39,21 @@ at::Tensor values_of(int rank, const at::Tensor& like, ReduceOp op = ReduceOp::k
 /// What must come out, computed in one process from the values of all ranks.
 at::Tensor reduced(const at::Tensor& like, ReduceOp op, int ranks);
 
+/// Every case is run with every subject.
+template <class Each>
+void for_each_subject(Each each) {
+  for (const Subject& subject : subjects()) {
+    INFO(subject.name);
+    each(subject);
+  }
+}
+
+/// The operations that have a meaning for a dtype.
+std::vector<ReduceOp> ops_for(at::ScalarType dtype);
+
+/// Numbers of elements around the ends of the pieces that large buffers are cut into.
+std::vector<std::int64_t> border_sizes(std::int64_t element, int ranks);
+
 /// Runs `call` at once or through a Work.
 template <class Sync, class Async>
 void run(bool async, Sync sync, Async start) {

@@ -44,6 +44,12 @@ TEST_CASE("tensors that cannot travel are refused by name") {
   CHECK(contains(refusal([&] { all_reduce(whole, ReduceOp::kAvg); }), "floating dtype for kAvg, found Int"));
   CHECK(contains(refusal([&] { all_reduce(expanded); }), "expanded view"));
   CHECK(contains(refusal([&] { all_reduce(expanded); }), "errors_ranks.cpp:"));
+  CHECK(contains(refusal([&] { reduce(undefined); }), "undefined"));
+  CHECK(contains(refusal([&] { reduce(whole, 0, ReduceOp::kAvg); }), "floating dtype for kAvg, found Int"));
+  CHECK(contains(refusal([&] { reduce(complex, 0, ReduceOp::kProduct); }), "kSum or kAvg for complex numbers"));
+  CHECK(contains(refusal([&] { scatter(expanded, undefined); }), "expanded view"));
+  CHECK(contains(refusal([&] { all_to_all(expanded, expanded); }), "expanded view"));
+  CHECK(contains(refusal([&] { static_cast<void>(gather(sparse)); }), "Sparse"));
   barrier();
 }
 
@@ -53,6 +59,10 @@ TEST_CASE("ranks outside the group are refused by number") {
   const std::string range = "0.." + std::to_string(size - 1) + ", found ";
   CHECK(contains(refusal([&] { broadcast(tensor, size); }), range + std::to_string(size)));
   CHECK(contains(refusal([&] { broadcast(tensor, -1); }), range + "-1"));
+  CHECK(contains(refusal([&] { reduce(tensor, size); }), "reduce: expected `root` in " + range));
+  CHECK(
+      contains(refusal([&] { static_cast<void>(gather(tensor, -1)); }), "gather: expected `root` in " + range + "-1"));
+  CHECK(contains(refusal([&] { scatter(tensor, tensor, size); }), "scatter: expected `root` in " + range));
   if (size == 1) {
     CHECK(contains(refusal([&] { send(tensor, 0); }), "group of one"));
     CHECK(contains(refusal([&] { recv(tensor, 0); }), "group of one"));
@@ -71,6 +81,13 @@ TEST_CASE("outputs of a wrong size or dtype are refused") {
   CHECK(contains(refusal([&] { all_gather_into(output, input); }), "elements"));
   CHECK(contains(refusal([&] { all_gather_into(other, input); }), "one dtype"));
   CHECK(contains(refusal([&] { reduce_scatter(input, output); }), "elements"));
+  // Of scatter, the root alone knows the input.
+  if (world().rank() == 0) {
+    CHECK(contains(refusal([&] { scatter(input, output, 0); }), "elements"));
+    CHECK(contains(refusal([&] { scatter(input, other, 0); }), "one dtype"));
+    CHECK(contains(refusal([&] { scatter(input, at::Tensor(), 0); }), "`input`, found an undefined one"));
+  }
+  CHECK(contains(refusal([&] { all_to_all(output, other); }), "expected `output` like `input`"));
   barrier();
 }
 

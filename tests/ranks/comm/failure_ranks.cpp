@@ -66,6 +66,35 @@ TEST_CASE("a peer that does not come is a TimeoutError, then the group refuses a
   barrier();
 }
 
+TEST_CASE("calls with a root and exchanges are left with a TimeoutError that names them") {
+  const auto lose = [](const std::string& name, auto call) {
+    const Group group = world().duplicate({.timeout = kTimeout, .on_failure = OnFailure::kThrow});
+    if (world().rank() == 0) {
+      const std::string text = failure_of<TimeoutError>([&] { call(group); });
+      CHECK(contains(text, "accel[0/2] " + name + " #1 ("));
+      CHECK(contains(text, "failure_ranks.cpp:"));
+      CHECK(contains(failure_of<CommError>([&] { call(group); }), "can no longer be used"));
+      tell(1);
+    } else {
+      listen(0);
+      call(group);  // joins the call that rank 0 left
+    }
+    barrier();
+  };
+  lose("reduce", [](const Group& group) {
+    at::Tensor tensor = at::ones({3});
+    reduce(tensor, 0, ReduceOp::kSum, group);
+  });
+  lose("scatter", [](const Group& group) {
+    at::Tensor mine = at::zeros({3});
+    scatter(mine, group.rank() == 1 ? at::ones({6}) : at::Tensor(), 1, group);
+  });
+  lose("all_to_all", [](const Group& group) {
+    at::Tensor received = at::zeros({6});
+    all_to_all(received, at::ones({6}), group);
+  });
+}
+
 TEST_CASE("an asynchronous call runs out of time in wait, and calls behind it fail without being sent") {
   const Group group = world().duplicate({.timeout = kTimeout, .on_failure = OnFailure::kThrow});
   at::Tensor first = at::ones({3});

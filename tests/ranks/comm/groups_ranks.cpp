@@ -109,6 +109,37 @@ TEST_CASE("comm_stats counts calls and payload by operation and purpose") {
   CHECK((stats - stats).of(Purpose::kGradient).calls == 0);
 }
 
+TEST_CASE("comm_stats counts what has a root, and exchanges, as the tensor that a rank gives") {
+  const Group group = world().duplicate({});
+  const int rank = group.rank();
+  const int root = group.size() - 1;
+  const auto size = static_cast<std::uint64_t>(group.size());
+  const bool one = group.size() == 1;  // nothing is handed to MPI
+  at::Tensor tensor = at::ones({1000}, at::kHalf);
+  at::Tensor rows = at::ones({group.size(), 1000}, at::kHalf);
+  at::Tensor received = at::zeros_like(rows);
+  reduce(tensor, root, ReduceOp::kSum, group);
+  reduce_async(tensor, root, ReduceOp::kAvg, group).wait();
+  scatter(tensor, rank == root ? rows : at::Tensor(), root, group);
+  all_to_all(received, rows, group);
+  static_cast<void>(gather(at::ones({rank, 2}), root, group));
+  static_cast<void>(all_to_all(std::vector<at::Tensor>(size, at::ones({rank, 3})), group));
+  const CommStats stats = group.comm_stats();
+  const auto is = [&](Operation operation, Purpose purpose, std::uint64_t calls, std::uint64_t bytes) {
+    const OperationStats found = stats.of(operation, purpose);
+    CHECK(found.calls == (one ? 0 : calls));
+    CHECK(found.bytes == (one ? 0 : bytes));
+  };
+  const auto mine = static_cast<std::uint64_t>(rank);
+  is(Operation::kReduce, Purpose::kUser, 2, 4000);
+  is(Operation::kScatter, Purpose::kUser, 1, rank == root ? 2000 * size : 2000);
+  is(Operation::kAllToAll, Purpose::kUser, 2, 2000 * size + size * mine * 12);
+  is(Operation::kGather, Purpose::kUser, 1, mine * 8);
+  is(Operation::kAllGather, Purpose::kControl, 2, 128 + 128 + 8 * size);  // the shapes, and rows for each rank
+  is(Operation::kAllReduce, Purpose::kUser, 0, 0);
+  CHECK(stats.of(Transport::kMpi, Purpose::kUser).calls == (one ? 0 : 6));
+}
+
 TEST_CASE("work that is dropped with its group still ends on the other ranks") {
   at::Tensor tensor = at::ones({100000});
   std::optional<Group> group(world().duplicate({}));

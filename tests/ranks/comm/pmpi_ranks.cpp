@@ -22,6 +22,7 @@ std::atomic<std::uint64_t> scattered{0};
 std::atomic<std::uint64_t> exchanged{0};
 std::atomic<std::uint64_t> sent{0};
 std::atomic<std::uint64_t> received{0};
+std::atomic<std::uint64_t> rooted{0};  // what MPI_Reduce, MPI_Gatherv and MPI_Scatter are given
 
 std::uint64_t bytes(long count, MPI_Datatype type) {
   int size = 0;
@@ -88,6 +89,31 @@ int MPI_Alltoallv(const void* from, const int* sends, const int* firsts, MPI_Dat
   for (int rank = 0; rank < size; ++rank) exchanged += bytes(sends[rank], send_type);
   return PMPI_Alltoallv(from, sends, firsts, send_type, to, receives, places, type, comm);
 }
+int MPI_Alltoall(const void* from, int sends, MPI_Datatype send_type, void* to, int receives, MPI_Datatype type,
+                 MPI_Comm comm) {
+  int size = 0;
+  PMPI_Comm_size(comm, &size);
+  exchanged += bytes(sends, send_type) * static_cast<std::uint64_t>(size);
+  return PMPI_Alltoall(from, sends, send_type, to, receives, type, comm);
+}
+int MPI_Reduce(const void* from, void* to, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+  rooted += bytes(count, type);
+  return PMPI_Reduce(from, to, count, type, op, root, comm);
+}
+int MPI_Gatherv(const void* from, int sends, MPI_Datatype send_type, void* to, const int* receives, const int* firsts,
+                MPI_Datatype type, int root, MPI_Comm comm) {
+  rooted += from == MPI_IN_PLACE ? 0 : bytes(sends, send_type);
+  return PMPI_Gatherv(from, sends, send_type, to, receives, firsts, type, root, comm);
+}
+int MPI_Scatter(const void* from, int sends, MPI_Datatype send_type, void* to, int receives, MPI_Datatype type,
+                int root, MPI_Comm comm) {
+  int rank = 0;
+  int size = 0;
+  PMPI_Comm_rank(comm, &rank);
+  PMPI_Comm_size(comm, &size);
+  rooted += rank == root ? bytes(sends, send_type) * static_cast<std::uint64_t>(size) : bytes(receives, type);
+  return PMPI_Scatter(from, sends, send_type, to, receives, type, root, comm);
+}
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request* request) {
   sent += bytes(count, type);
   return PMPI_Isend(data, count, type, to, tag, comm, request);
@@ -117,8 +143,10 @@ void check_bytes(std::atomic<std::uint64_t>& counter, Operation operation, std::
   CHECK(since.of(operation, Purpose::kUser).bytes == expected);
   CHECK(since.of(Transport::kMpi, Purpose::kUser).bytes == counter - mpi_before);
   CHECK(since.of(Transport::kShared, Purpose::kUser).bytes == expected - (counter - mpi_before));
-  // Point-to-point is MPI's in any case.
-  const bool to_mpi = by_mpi() || operation == Operation::kSend || operation == Operation::kReceive;
+  // The others are MPI's in any case.
+  const bool staged = operation == Operation::kAllReduce || operation == Operation::kBroadcast ||
+                      operation == Operation::kAllGather || operation == Operation::kReduceScatter;
+  const bool to_mpi = by_mpi() || !staged;
   CHECK(counter - mpi_before == (to_mpi ? expected : 0));
 }
 
@@ -151,6 +179,31 @@ TEST_CASE("bytes in comm_stats are the bytes that MPI is given, and those that i
   else if (rank == 1)
     check_bytes(received, Operation::kReceive, 28, [&] { recv(small, 0); });
   barrier();
+}
+
+TEST_CASE("calls with a root, and exchanges, are given to MPI as they are counted") {
+  const auto size = static_cast<std::uint64_t>(world().size());
+  const int rank = world().rank();
+  const int root = world().size() - 1;
+  at::Tensor large = at::ones({3'000'001});
+  at::Tensor rows = at::ones({world().size(), 1000});
+  at::Tensor out = at::zeros_like(rows);
+  at::Tensor row = at::zeros({1000});
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax})
+    check_bytes(rooted, Operation::kReduce, 12'000'004, [&] { reduce(large, root, op); });
+  check_bytes(rooted, Operation::kScatter, rank == root ? 4000 * size : 4000, [&] { scatter(row, rows, root); });
+  check_bytes(exchanged, Operation::kAllToAll, 4000 * size, [&] { all_to_all(out, rows); });
+  // What these two tell each other of shapes is control, and counted apart.
+  const std::uint64_t rooted_before = rooted;
+  const CommStats before = world().comm_stats();
+  static_cast<void>(gather(at::ones({rank + 1, 5}), root));
+  const auto given = static_cast<std::uint64_t>(20 * (rank + 1));
+  CHECK(rooted - rooted_before == given);
+  CHECK((world().comm_stats() - before).of(Operation::kGather, Purpose::kUser).bytes == given);
+  const std::uint64_t exchanged_before = exchanged;
+  static_cast<void>(all_to_all(std::vector<at::Tensor>(size, at::ones({rank + 1, 5}))));
+  CHECK(exchanged - exchanged_before == given * size);
+  CHECK((world().comm_stats() - before).of(Operation::kAllToAll, Purpose::kUser).bytes == given * size);
 }
 
 TEST_CASE("16-bit sums put half the bytes of float32 on the wire") {
