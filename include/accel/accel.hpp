@@ -12,6 +12,7 @@
 #include <accel/error.hpp>
 #include <accel/json_dataset.hpp>
 #include <accel/mnist.hpp>
+#include <accel/metrics.hpp>
 #include <accel/model.hpp>
 #include <accel/numpy.hpp>
 #include <accel/optimizer.hpp>

