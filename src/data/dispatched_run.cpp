@@ -112,10 +112,11 @@ class SendingRun final : public LoaderRun {
     for (int rank = 1; rank < group_.size(); ++rank) {
       RankBatch& part = step->parts[static_cast<std::size_t>(rank)];
       if (!part.present && sent_any_) continue;  // its batch before was its last, and said so
+      const auto bytes = static_cast<std::int64_t>(part.packed.size());
       outbox_.post(rank,
                    {.pass = pass_,
                     .kind = part.present ? kBatch : kEmpty,
-                    .bytes = static_cast<std::int64_t>(part.packed.size()),
+                    .bytes = bytes,
                     .given = part.rows.given,
                     .own = part.rows.own,
                     .last = part.last ? 1 : 0,

@@ -88,7 +88,7 @@ void ClassMetric::merge_counts(const ClassMetric& other) {
 }
 
 std::string ClassMetric::problem() const {
-  return fault_text(fault_, options_.num_classes);
+  return fault_text(fault_);
 }
 
 MetricCall ClassMetric::local_call(const char* function) const {

@@ -5,7 +5,6 @@
 #include "runtime/session.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/stack.h>
@@ -58,13 +57,14 @@ at::Tensor predicted_classes(const at::Tensor& predictions, const at::Tensor& re
   return with_nan(scores.argmax(1), at::isnan(scores).any(1));
 }
 
-// [4]: the first row that is wrong, or zeros; found without waiting for the device.
+// As FaultLog::first: the first row that is wrong, or zeros; found without waiting for the device.
 at::Tensor first_fault(const at::Tensor& wrong, const at::Tensor& predicted, const at::Tensor& reference,
-                       std::int64_t update) {
+                       std::int64_t update, std::int64_t num_classes) {
   const at::Tensor index = wrong.to(at::kByte).argmax(0, /*keepdim=*/true);
-  const at::Tensor found = at::stack({at::full({1}, update, predicted.options()), index,
-                                      predicted.index_select(0, index), reference.index_select(0, index)});
-  return found.view({4}) * wrong.any().to(at::kLong);
+  const at::Tensor found =
+      at::stack({at::full({1}, update, predicted.options()), index, predicted.index_select(0, index),
+                 reference.index_select(0, index), at::full({1}, num_classes, predicted.options())});
+  return found.view({5}) * wrong.any().to(at::kLong);
 }
 
 bool outside(std::int64_t value, std::int64_t num_classes) {
@@ -77,11 +77,12 @@ bool told_at_once(const at::Tensor& tensor) {
   return tensor.device().is_cpu();
 }
 
-std::string fault_text(const at::Tensor& fault, std::int64_t num_classes) {
+std::string fault_text(const at::Tensor& fault) {
   if (!fault.defined()) return {};
   const at::Tensor on_host = fault.cpu();
   const auto* values = on_host.data_ptr<std::int64_t>();
   if (values[0] == 0) return {};
+  const std::int64_t num_classes = values[4];
   const std::string place = cat(" at index ", values[1], " of update ", values[0]);
   if (values[2] == kNaN)
     return cat(
@@ -106,8 +107,8 @@ at::Tensor valid_rows(const at::Tensor& predicted, const at::Tensor& reference, 
   if (predicted.numel() == 0) return valid;
   const at::Tensor wrong = counts.logical_and(inside_both.logical_not());
   if (log.at_once && !wrong.any().item<bool>()) return valid;
-  const at::Tensor fault = first_fault(wrong, predicted, reference, log.update);
-  if (log.at_once) job_usage_error(log.call, fault_text(fault, rule.num_classes));
+  const at::Tensor fault = first_fault(wrong, predicted, reference, log.update, rule.num_classes);
+  if (log.at_once) job_usage_error(log.call, fault_text(fault));
   log.first = log.first.defined() ? at::where(log.first[0].ne(0), log.first.to(fault.device()), fault) : fault;
   return valid;
 }

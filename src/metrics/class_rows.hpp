@@ -26,7 +26,7 @@ struct FaultLog {
   const char* call;     ///< as in "F1.update"
   std::int64_t update;  ///< which update this is, counted from 1
   bool at_once;         ///< throw here, which waits for the device; else keep the first fault in `first`
-  at::Tensor& first;    ///< [4], int64, on the device: update (0: none), index, prediction, reference
+  at::Tensor& first;    ///< [5], int64, on the device: update (0: none), index, prediction, reference, num_classes
 };
 
 /// Whether it costs nothing to look at values of this tensor now.
@@ -37,11 +37,11 @@ bool told_at_once(const at::Tensor& tensor);
 ClassRows class_rows(const at::Tensor& predictions, const at::Tensor& references, const ClassRule& rule,
                      const FaultLog& log);
 
-/// Which of `classes` [n] count; those that do not and are not ignored are faults. `predicted` as in ClassRows.
+/// Which rows count, as ClassRows::valid. Those that are wrong and not ignored are faults.
 at::Tensor valid_rows(const at::Tensor& predicted, const at::Tensor& reference, const ClassRule& rule,
                       const FaultLog& log);
 
 /// What a kept fault says; empty where there is none. Waits for the device.
-std::string fault_text(const at::Tensor& fault, std::int64_t num_classes);
+std::string fault_text(const at::Tensor& fault);
 
 }  // namespace accel::metrics::detail

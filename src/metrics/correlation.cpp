@@ -62,8 +62,13 @@ at::Tensor pairs_of(const char* call, const at::Tensor& predictions, const at::T
   return at::stack({predictions.reshape({-1}).to(at::kDouble), references.reshape({-1}).to(at::kDouble)}, 1);
 }
 
-// Rounding may lead a little outside.
-double limited(double correlation) {
+// @param products, first, second  sums of products and of squares of distances from the means
+double correlation_of(double products, double first, double second) {
+  const double squares = first * second;
+  // One root, so that equal sums give 1 exactly; two where their product leaves the range of numbers.
+  const double norm = std::isnormal(squares) ? std::sqrt(squares) : std::sqrt(first) * std::sqrt(second);
+  const double correlation = products / norm;
+  // Rounding may lead a little outside.
   return std::isnan(correlation) ? correlation : std::clamp(correlation, -1.0, 1.0);
 }
 
@@ -91,7 +96,7 @@ double rank_correlation(const at::Tensor& pairs) {
   const double xx = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
   const double yy = std::inner_product(y.begin(), y.end(), y.begin(), 0.0);
   if (xx == 0.0 || yy == 0.0) return kNaN;
-  return limited(std::inner_product(x.begin(), x.end(), y.begin(), 0.0) / (std::sqrt(xx) * std::sqrt(yy)));
+  return correlation_of(std::inner_product(x.begin(), x.end(), y.begin(), 0.0), xx, yy);
 }
 
 }  // namespace
@@ -117,7 +122,7 @@ double Pearson::score(const detail::MetricCall& call) const {
   const auto* m = all.data_ptr<double>();
   if (m[0] < 2.0) call.fail(kTooFew);
   if (m[6] == m[8] || m[7] == m[9]) return kNaN;
-  return limited(m[5] / (std::sqrt(m[3]) * std::sqrt(m[4])));
+  return correlation_of(m[5], m[3], m[4]);
 }
 
 double Pearson::compute() const {

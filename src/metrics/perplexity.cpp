@@ -14,7 +14,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
-#include <limits>
 
 namespace accel::metrics {
 using accel::detail::cat;
@@ -23,7 +22,6 @@ using accel::detail::job_usage_error;
 namespace {
 
 constexpr const char* kUpdate = "Perplexity.update";
-constexpr std::int64_t kAnyClass = std::numeric_limits<std::int64_t>::max();
 
 void check_logits(const at::Tensor& logits, const at::Tensor& targets) {
   const bool defined = logits.defined() && targets.defined();
@@ -77,7 +75,7 @@ std::string Perplexity::description() const {
 }
 
 std::string Perplexity::problem() const {
-  return detail::fault_text(fault_, kAnyClass);
+  return detail::fault_text(fault_);
 }
 
 void Perplexity::merge(const Perplexity& other) {

@@ -7,9 +7,10 @@
 #include "support/torch_doctest.hpp"
 
 #include <ATen/ops/equal.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/stack.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <fstream>

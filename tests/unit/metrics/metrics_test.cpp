@@ -3,8 +3,10 @@
 
 #include "support/torch_doctest.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 
 #include <cmath>
@@ -52,7 +54,7 @@ TEST_CASE("scores by hand: two right of three predicted and three referred, eigh
 
 TEST_CASE("the same rows as logits, scores, bools and integers of another width give the same") {
   const at::Tensor scores = kPredictions.to(at::kFloat) * 0.8 + 0.1;
-  const at::Tensor logits = at::stack({1.0 - scores, scores}, 1);
+  const at::Tensor logits = at::stack({scores * -1.0 + 1.0, scores}, 1);
   for (const at::Tensor& predictions :
        {kPredictions, scores, logits, kPredictions.to(at::kBool), kPredictions.to(at::kInt), logits.to(at::kHalf)}) {
     metrics::MatthewsCorrelation matthews;
@@ -94,7 +96,7 @@ TEST_CASE("wrong rows are refused by value and index, and nothing is taken in") 
 
 TEST_CASE("perplexity of equal logits is the number of classes") {
   metrics::Perplexity perplexity;
-  perplexity.update(at::full({2, 3, 8}, 0.5), at::tensor({0, 1, 2, 3, -100, 7}, at::kLong).view({2, 3}));
+  perplexity.update(at::full({2, 3, 8}, 0.5, at::kDouble), at::tensor({0, 1, 2, 3, -100, 7}, at::kLong).view({2, 3}));
   CHECK(perplexity.compute() == doctest::Approx(8.0).epsilon(1e-12));
   CHECK_THROWS_AS(perplexity.update(at::full({1, 8}, 0.5), at::tensor({8}, at::kLong)), accel::UsageError);
   CHECK_THROWS_AS((void)metrics::Perplexity().compute(), accel::UsageError);
