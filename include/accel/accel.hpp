@@ -11,8 +11,8 @@
 #include <accel/digits.hpp>
 #include <accel/error.hpp>
 #include <accel/json_dataset.hpp>
-#include <accel/mnist.hpp>
 #include <accel/metrics.hpp>
+#include <accel/mnist.hpp>
 #include <accel/model.hpp>
 #include <accel/numpy.hpp>
 #include <accel/optimizer.hpp>

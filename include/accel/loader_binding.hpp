@@ -64,9 +64,7 @@ class ActiveLoaders {
   }
 
   /// The results of the batch at hand are gathered. @return as note_training
-  std::string note_gathering() {
-    return entries_.empty() ? std::string() : std::exchange(entries_.back().uneven, {});
-  }
+  std::string note_gathering() { return entries_.empty() ? std::string() : std::exchange(entries_.back().uneven, {}); }
 
   void set_join(std::optional<JoinHooks> join) { join_ = std::move(join); }
   [[nodiscard]] const std::optional<JoinHooks>& join() const { return join_; }

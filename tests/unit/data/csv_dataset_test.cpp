@@ -70,6 +70,15 @@ TEST_CASE("each dtype has its own range and form") {
   CHECK(std::isnan(values<double>(table.numbers.at("d"))[1]));
 }
 
+TEST_CASE("numbers nearer to zero than their dtype can be are zero, and too large ones are refused") {
+  const Table table = read("a\n1e-400\n-1e-400\n1e-310\n", {.numbers = {{"a", at::kDouble}}});
+  CHECK(values<double>(table.numbers.at("a")) == std::vector<double>{0, 0, 1e-310});
+  CHECK(std::signbit(values<double>(table.numbers.at("a"))[1]));
+  CHECK(values<float>(read("a\n1e-5000\n", {}).numbers.at("a")) == std::vector<float>{0});
+  CHECK(refusal("a\n1e400\n", {}).find("expected a number in column \"a\" in data.csv:2, found '1e400';") !=
+        std::string::npos);
+}
+
 TEST_CASE("quoted fields hold separators, quotes and line breaks") {
   CHECK(texts("0,\"a,b\"\n") == Texts{"a,b"});
   CHECK(texts("0,\"say \"\"hi\"\" twice\"\n1,\"\"\"\"\n") == Texts{"say \"hi\" twice", "\""});

@@ -110,6 +110,10 @@ TEST_CASE("malformed lines are refused with line and column") {
 TEST_CASE("fields that are not there or of another type are refused") {
   CHECK(refusal("\n{\"u\": 1}\n", kText) ==
         "accel[0/1] load_json_lines: expected a field \"t\" in data.jsonl:2, found none; complete the object");
+  for (const char* const name : {"/v/7", "/v/x", "/v/99999999999999999999"})
+    CHECK(refusal("{\"v\": [1]}\n", {.fields = {{.name = name, .type = JsonType::kNumber}}}) ==
+          std::string("accel[0/1] load_json_lines: expected a field \"") + name +
+              "\" in data.jsonl:1, found none; complete the object");
   CHECK(refusal("{\"t\": 1}\n", kText) ==
         "accel[0/1] load_json_lines: expected a text as \"t\" in data.jsonl:1, found '1'; correct the line, or read "
         "the field as another JsonType or dtype");
@@ -127,6 +131,17 @@ TEST_CASE("fields that are not there or of another type are refused") {
         "all lists one length, or read the field as JsonType::kNumberList");
   CHECK(refusal("{\"v\": [1, \"x\"]}\n", kVector)
             .find("expected a list with a number in each place as \"v\" in data.jsonl:1, found '\"x\"';") !=
+        std::string::npos);
+}
+
+TEST_CASE("values inside each other, however deep, are refused in a few words") {
+  CHECK(refusal("{\"t\": [1, [2]]}\n", kText).find("found a list of 2 values;") != std::string::npos);
+  CHECK(refusal("{\"t\": {\"u\": {}}}\n", kText).find("found an object of 1 field;") != std::string::npos);
+  constexpr std::size_t kDeep = 200000;
+  const std::string deep = std::string(kDeep, '[') + std::string(kDeep, ']');
+  CHECK(refusal("{\"t\": " + deep + "}\n", kText).find("in data.jsonl:1, found a list of 1 value;") !=
+        std::string::npos);
+  CHECK(refusal(deep + "\n", kText).find("expected a JSON object in data.jsonl:1, found a list of 1 value;") !=
         std::string::npos);
 }
 

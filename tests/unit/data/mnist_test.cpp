@@ -178,6 +178,10 @@ TEST_CASE("files of another form are refused") {
             .find("expected values of shape [3] behind the header in idx, found 2 bytes for them;") !=
         std::string::npos);
   CHECK(idx_refusal(bytes(0, 0, 8, 1, 0, 0, 0, 1, 1, 2)).find("found 2 bytes for them;") != std::string::npos);
+  // No values at all, but steps between them that no tensor can have.
+  CHECK(idx_refusal(bytes(0, 0, 13, 3) + std::string(4, '\0') + std::string(8, '\xff'))
+            .find("expected values of shape [0, 4294967295, 4294967295] behind the header in idx, found 0 bytes") !=
+        std::string::npos);
   CHECK(
       idx_refusal(gzip(labels(3)).substr(0, 30)).find("expected a whole gzip file in idx, found that it is damaged") !=
       std::string::npos);

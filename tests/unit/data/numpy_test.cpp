@@ -205,6 +205,12 @@ TEST_CASE("files that are no arrays, or not whole, are refused") {
   CHECK(refusal(huge).find("expected a header with descr, fortran_order and shape") != std::string::npos);
   huge.replace(huge.find("(1<<62, 99999), } "), 18, "(5000000000000,)} ");
   CHECK(refusal(huge).find("expected an array of shape [5000000000000]") != std::string::npos);
+  // No values at all, but steps between them that no tensor can have.
+  const std::string sizes = "(0, 4611686018427387904, 4611686018427387904), }";
+  std::string hollow = whole.substr(0, 128);
+  hollow.replace(hollow.find("(2, 3)"), sizes.size(), sizes);
+  CHECK(refusal(hollow).find("expected an array of shape [0, 4611686018427387904, 4611686018427387904]") !=
+        std::string::npos);
 }
 
 TEST_CASE("dtypes that tensors lack are refused with a remedy") {
