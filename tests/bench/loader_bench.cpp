@@ -29,7 +29,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// One digit at a time, as bytes, normalised when it is read: what the Python program does, operation by operation.
+/// The digits as bytes, normalised when they are read: what the Python program does with each digit is done with the
+/// digits of a batch at once, as data sets with get_batch do.
 class NormalisedDigits {
  public:
   NormalisedDigits() {
@@ -37,9 +38,10 @@ class NormalisedDigits {
     images_ = (digits.images() * 255.0).round().to(torch::kByte);
     targets_ = digits.targets();
   }
-  [[nodiscard]] Example get(std::size_t index) const {
-    const auto at = static_cast<std::int64_t>(index);
-    return {images_[at].to(torch::kFloat).div_(255.0).sub_(0.1307).div_(0.3081), targets_[at]};
+  [[nodiscard]] Example get_batch(c10::ArrayRef<std::size_t> indices) const {
+    const auto rows = torch::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+    return {images_.index_select(0, rows).to(torch::kFloat).div_(255.0).sub_(0.1307).div_(0.3081),
+            targets_.index_select(0, rows)};
   }
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(targets_.size(0)); }
 
