@@ -123,10 +123,14 @@ void swap_bytes(char* first, std::size_t count, std::size_t width) {
 bool bytes_of_shape(c10::IntArrayRef shape, std::size_t width, std::size_t& bytes) {
   constexpr std::size_t kMost = std::size_t{1} << 62U;
   bytes = width;
+  bool hollow = false;
+  // A size of zero counts as one at first: the steps of a tensor without values have to fit as well.
   for (const std::int64_t size : shape) {
+    hollow = hollow || size == 0;
     if (size != 0 && bytes > kMost / static_cast<std::size_t>(size)) return false;
-    bytes *= static_cast<std::size_t>(size);
+    if (size != 0) bytes *= static_cast<std::size_t>(size);
   }
+  if (hollow) bytes = 0;
   return true;
 }
 

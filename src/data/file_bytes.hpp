@@ -49,7 +49,7 @@ at::Tensor tensor_over(const FileBytes& file, std::size_t offset, c10::IntArrayR
 /// Turns the bytes of each of `count` numbers of `width` bytes around.
 void swap_bytes(char* first, std::size_t count, std::size_t width);
 
-/// The product of the sizes, times `width`; nothing where that is beyond 2^63.
+/// The product of the sizes, times `width`. False where that is beyond 2^62, or would be without the sizes that are 0.
 bool bytes_of_shape(c10::IntArrayRef shape, std::size_t width, std::size_t& bytes);
 
 /// Bytes for an error text: at most 40, with what is not printable as dots.

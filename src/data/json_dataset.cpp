@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string_view>
@@ -20,7 +21,12 @@ using Json = nlohmann::json;
 constexpr const char* kCall = "load_json_lines";
 constexpr const char* kRemedy = "correct the line, or read the field as another JsonType or dtype";
 
+// Values inside each other are not written out: nlohmann does that by recursion, and a damaged line can be deeper than
+// the stack.
 std::string excerpt(const Json& value) {
+  const bool nested = std::any_of(value.begin(), value.end(), [](const Json& part) { return part.is_structured(); });
+  if (nested && value.is_array()) return cat("a list of ", value.size(), value.size() == 1 ? " value" : " values");
+  if (nested) return cat("an object of ", value.size(), value.size() == 1 ? " field" : " fields");
   return detail::excerpt(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -29,6 +35,14 @@ std::string reason(const Json::parse_error& error) {
   const std::string_view text = error.what();
   const std::size_t at = text.find(": ");
   return std::string(at == std::string_view::npos ? text : text.substr(at + 2));
+}
+
+const Json* find_deep(const Json& object, const Json::json_pointer& pointer) {
+  try {
+    return object.contains(pointer) ? &object.at(pointer) : nullptr;
+  } catch (const Json::exception&) {
+    return nullptr;  // a place in a list that is beyond every number
+  }
 }
 
 // One field, as it is read from each object.
@@ -69,7 +83,7 @@ class FieldReader {
 };
 
 const Json* FieldReader::find(const Json& object) const {
-  if (pointer_) return object.contains(*pointer_) ? &object.at(*pointer_) : nullptr;
+  if (pointer_) return find_deep(object, *pointer_);
   const auto found = object.find(field_.name);
   return found == object.end() ? nullptr : &*found;
 }

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <locale>
+#include <sstream>
 #include <utility>
 
 namespace accel::detail {
@@ -44,12 +46,32 @@ std::pair<std::int64_t, std::int64_t> limits_of(const char* call, std::string_vi
   }
 }
 
-// The whole text as a number. from_chars knows no plus sign.
+// from_chars knows no plus sign.
+std::string_view without_plus(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  return text;
+}
+
+// The whole text as a number.
 template <class T>
 bool parse(std::string_view text, T& value) {
-  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  text = without_plus(text);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+// As `parse`, but what is nearer to zero than a double can be is zero: from_chars has one error for that and for what
+// is too large, and leaves it to others to tell which.
+bool parse_real(std::string_view text, double& value) {
+  if (parse(text, value)) return true;
+  text = without_plus(text);
+  const char* const end = text.data() + text.size();
+  if (const auto result = std::from_chars(text.data(), end, value);
+      result.ec != std::errc::result_out_of_range || result.ptr != end)
+    return false;
+  std::istringstream stream{std::string(text)};
+  stream.imbue(std::locale::classic());
+  return (stream >> value) && std::abs(value) < 1;
 }
 
 template <class T>
@@ -70,7 +92,7 @@ bool NumberColumn::add(std::string_view text) {
   text = trimmed(text);
   if (floating_) {
     double value = 0;
-    return parse(text, value) && add(value);
+    return parse_real(text, value) && add(value);
   }
   if (dtype_ == c10::kBool && (text == "true" || text == "True")) text = "1";
   if (dtype_ == c10::kBool && (text == "false" || text == "False")) text = "0";

@@ -75,6 +75,7 @@ TEST_CASE("numbers nearer to zero than their dtype can be are zero, and too larg
   CHECK(values<double>(table.numbers.at("a")) == std::vector<double>{0, 0, 1e-310});
   CHECK(std::signbit(values<double>(table.numbers.at("a"))[1]));
   CHECK(values<float>(read("a\n1e-5000\n", {}).numbers.at("a")) == std::vector<float>{0});
+  CHECK(refusal("a\n+-1e-400\n", {}).find("found '+-1e-400';") != std::string::npos);
   CHECK(refusal("a\n1e400\n", {}).find("expected a number in column \"a\" in data.csv:2, found '1e400';") !=
         std::string::npos);
 }
