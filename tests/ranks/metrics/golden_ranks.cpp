@@ -8,6 +8,7 @@
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
