@@ -86,6 +86,26 @@ function(accel_add_unit_test name)
   set_tests_properties(unit.${name} PROPERTIES ENVIRONMENT "${accel_test_environment};ACCEL_TEST_RANKS=1")
 endfunction()
 
+# accel_add_race_test(<name> SOURCES <file>... PARTS <file of src>...): a unit test once more, with the parts that it is
+# about compiled under ThreadSanitizer in whatever preset. The parts need no code of LibTorch, which is not compiled so.
+function(accel_add_race_test name)
+  cmake_parse_arguments(arg "" "" "SOURCES;PARTS" ${ARGN})
+  if(ACCEL_SANITIZE)
+    return()
+  endif()
+  string(REPLACE "." "_" target "unit_${name}")
+  list(TRANSFORM arg_PARTS PREPEND "${PROJECT_SOURCE_DIR}/src/")
+  add_executable(${target} ${arg_SOURCES} ${arg_PARTS} "${PROJECT_SOURCE_DIR}/tests/support/race_main.cpp")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include"
+                                               "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${target} PRIVATE accel_libtorch accel_compile_options Threads::Threads)
+  target_compile_options(${target} PRIVATE -fsanitize=thread -O1 -g1)
+  target_link_options(${target} PRIVATE -fsanitize=thread)
+  set_target_properties(${target} PROPERTIES BUILD_RPATH "${ACCEL_TORCH_RPATH}")
+  accel_add_to_kind(unit ${target} FALSE)
+  accel_add_command_test(unit.${name} LABELS unit TIMEOUT 180 PROCESSORS 2 COMMAND ${target})
+endfunction()
+
 function(accel_add_ranks_test name)
   cmake_parse_arguments(arg "GPU" "TIMEOUT" "SOURCES;RANKS;LABELS;LINKS" ${ARGN})
   if(NOT arg_TIMEOUT)

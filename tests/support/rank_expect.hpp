@@ -4,6 +4,8 @@
 
 #include <accel/accelerator.hpp>
 
+#include "support/error_text.hpp"
+
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 
@@ -88,23 +90,6 @@ inline double mine() {
 }
 inline double mean_of_ranks() {
   return mean_over_ranks(one_more);
-}
-
-/// The text of the E that `call` throws; says so if it throws something else or nothing.
-template <class E, class Call>
-std::string error_text(Call call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("(another exception: ") + error.what() + ")";
-  }
-  return "(no exception)";
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace accel::test

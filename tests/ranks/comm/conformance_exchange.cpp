@@ -2,6 +2,7 @@
 #include "conformance.hpp"
 
 #include "comm/ops.hpp"
+#include "support/error_text.hpp"
 
 #include <accel/error.hpp>
 
@@ -16,22 +17,6 @@ namespace {
 std::vector<int> roots_of(const Subject& subject) {
   if (subject.group.size() == 1) return {0};
   return {0, subject.group.size() - 1};
-}
-
-template <class Call>
-std::string refusal(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("text: " << text << " | wanted: " << part);
-  return found;
 }
 
 // Slice `index` of the `ranks` slices of a tensor, as one row on the CPU.
@@ -153,7 +138,7 @@ TEST_CASE("gather refuses what does not fit together, on all ranks and naming th
     const int size = subject.group.size();
     const auto options = at::TensorOptions().device(subject.device);
     const auto text_of = [&](const at::Tensor& tensor, int root) {
-      return refusal([&] { static_cast<void>(gather(tensor, root, subject.group)); });
+      return error_text<UsageError>([&] { static_cast<void>(gather(tensor, root, subject.group)); });
     };
     CHECK(contains(text_of(at::zeros({2}, options), size), detail::cat("0..", size - 1, ", found ", size)));
     if (size == 1) return;
@@ -243,7 +228,7 @@ TEST_CASE("all_to_all refuses slices that do not fit, on all ranks") {
     const auto options = at::TensorOptions().device(subject.device);
     const at::Tensor input = at::zeros({2 * size, 3}, options);
     const auto text_of = [&](at::Tensor output, const at::Tensor& given) {
-      return refusal([&] { all_to_all(output, given, subject.group); });
+      return error_text<UsageError>([&] { all_to_all(output, given, subject.group); });
     };
     CHECK(contains(text_of(at::zeros({2 * size, 4}, options), input), "found [" + std::to_string(2 * size) + ", 4]"));
     CHECK(contains(text_of(at::zeros({2 * size, 3}, options.dtype(at::kInt)), input), "Int"));
@@ -328,7 +313,7 @@ TEST_CASE("all_to_all refuses lists that do not fit together, on all ranks and n
       return std::vector<at::Tensor>(static_cast<std::size_t>(size), each);
     };
     const auto text_of = [&](const std::vector<at::Tensor>& inputs) {
-      return refusal([&] { static_cast<void>(all_to_all(inputs, subject.group)); });
+      return error_text<UsageError>([&] { static_cast<void>(all_to_all(inputs, subject.group)); });
     };
     CHECK(contains(text_of({}), detail::cat("expected one tensor for each of ", size)));
     CHECK(contains(text_of(list(at::Tensor())), "undefined"));

@@ -1,4 +1,5 @@
 // A peer that does not come, in a group that throws. The group of the job stays good: the ranks talk over it.
+#include "support/error_text.hpp"
 #include "support/torch_doctest.hpp"
 
 #include <accel/collectives.hpp>
@@ -10,26 +11,12 @@
 #include <string>
 
 using namespace accel;
+using accel::test::contains;
+using accel::test::error_text;
 
 namespace {
 
 constexpr auto kTimeout = std::chrono::milliseconds(300);
-
-template <class Failure, class Call>
-std::string failure_of(Call call) {
-  try {
-    call();
-  } catch (const Failure& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  const bool found = text.find(part) != std::string::npos;
-  if (!found) MESSAGE("text: " << text << " | wanted: " << part);
-  return found;
-}
 
 void tell(int to) {
   send(at::ones({1}), to);
@@ -46,15 +33,15 @@ TEST_CASE("a peer that does not come is a TimeoutError, then the group refuses a
   at::Tensor tensor = at::ones({3});
   if (world().rank() == 0) {
     const auto began = std::chrono::steady_clock::now();
-    const std::string text = failure_of<TimeoutError>([&] { all_reduce(tensor, ReduceOp::kSum, group); });
+    const std::string text = error_text<TimeoutError>([&] { all_reduce(tensor, ReduceOp::kSum, group); });
     const auto waited = std::chrono::steady_clock::now() - began;
     CHECK(contains(text, "accel[0/2] all_reduce #1 (12 bytes): no answer for 0.3 s"));
     CHECK(contains(text, "failure_ranks.cpp:"));
     CHECK(waited >= kTimeout);
     CHECK(waited < std::chrono::seconds(10));
-    CHECK(contains(failure_of<CommError>([&] { barrier(group); }), "the group can no longer be used"));
-    CHECK(contains(failure_of<CommError>([&] { static_cast<void>(group.split(0)); }), "all_reduce #1"));
-    CHECK(contains(failure_of<CommError>([&] { send(tensor, 1, group); }), "can no longer be used"));
+    CHECK(contains(error_text<CommError>([&] { barrier(group); }), "the group can no longer be used"));
+    CHECK(contains(error_text<CommError>([&] { static_cast<void>(group.split(0)); }), "all_reduce #1"));
+    CHECK(contains(error_text<CommError>([&] { send(tensor, 1, group); }), "can no longer be used"));
     tell(1);
   } else {
     listen(0);
@@ -70,10 +57,10 @@ TEST_CASE("calls with a root and exchanges are left with a TimeoutError that nam
   const auto lose = [](const std::string& name, auto call) {
     const Group group = world().duplicate({.timeout = kTimeout, .on_failure = OnFailure::kThrow});
     if (world().rank() == 0) {
-      const std::string text = failure_of<TimeoutError>([&] { call(group); });
+      const std::string text = error_text<TimeoutError>([&] { call(group); });
       CHECK(contains(text, "accel[0/2] " + name + " #1 ("));
       CHECK(contains(text, "failure_ranks.cpp:"));
-      CHECK(contains(failure_of<CommError>([&] { call(group); }), "can no longer be used"));
+      CHECK(contains(error_text<CommError>([&] { call(group); }), "can no longer be used"));
       tell(1);
     } else {
       listen(0);
@@ -102,9 +89,9 @@ TEST_CASE("an asynchronous call runs out of time in wait, and calls behind it fa
   if (world().rank() == 0) {
     Work one = all_reduce_async(first, ReduceOp::kSum, group);
     Work two = all_reduce_async(second, ReduceOp::kSum, group);
-    CHECK(contains(failure_of<TimeoutError>([&] { one.wait(); }), "#1"));
+    CHECK(contains(error_text<TimeoutError>([&] { one.wait(); }), "#1"));
     tell(1);
-    CHECK(contains(failure_of<CommError>([&] { two.wait(); }), "#2"));
+    CHECK(contains(error_text<CommError>([&] { two.wait(); }), "#2"));
     CHECK((second == 1).all().item<bool>());
   } else {
     listen(0);
@@ -117,7 +104,7 @@ TEST_CASE("a message that nobody sends is a TimeoutError") {
   const Group group = world().duplicate({.timeout = kTimeout, .on_failure = OnFailure::kThrow});
   at::Tensor tensor = at::ones({3});
   if (world().rank() == 0) {
-    CHECK(contains(failure_of<TimeoutError>([&] { recv(tensor, 1, group, 9); }), "recv"));
+    CHECK(contains(error_text<TimeoutError>([&] { recv(tensor, 1, group, 9); }), "recv"));
     tell(1);
   } else {
     listen(0);

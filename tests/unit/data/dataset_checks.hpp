@@ -5,6 +5,7 @@
 #include <accel/data.hpp>
 #include <accel/error.hpp>
 
+#include "support/error_text.hpp"
 #include "support/torch_doctest.hpp"
 
 #include <cstddef>
@@ -18,12 +19,7 @@ namespace accel::test {
 /// The text of the error of type `E` that `call` throws, without `folder` in it.
 template <class E, class F>
 std::string error_of(F&& call, const std::string& folder = {}) {
-  std::string text = "no such error";
-  try {
-    call();
-  } catch (const E& e) {
-    text = e.what();
-  }
+  std::string text = error_text<E>(call);
   for (std::size_t at = 0; !folder.empty() && (at = text.find(folder + "/")) != std::string::npos;)
     text.erase(at, folder.size() + 1);
   return text;

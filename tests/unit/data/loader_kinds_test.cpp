@@ -3,6 +3,7 @@
 #include <accel/data.hpp>
 #include <accel/error.hpp>
 
+#include "support/error_text.hpp"
 #include "support/torch_doctest.hpp"
 
 #include <ATen/ops/arange.h>
@@ -23,6 +24,8 @@
 #include <vector>
 
 using accel::DataLoaderOptions;
+using accel::test::contains;
+using accel::test::error_text;
 
 namespace {
 
@@ -86,20 +89,6 @@ auto all(const Loader& loader) {
   return batches;
 }
 
-template <class Call>
-std::string text_of(Call call) {
-  try {
-    call();
-  } catch (const accel::UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("data sets of torch::data give vectors of examples, stacked with their transforms or with ours") {
@@ -154,7 +143,8 @@ TEST_CASE("a stream is cut into batches, however much it gives at once, and begi
       CHECK(all(dropping).size() == 2);
     }
   CHECK(all(accel::make_data_loader(Counting(0), {.batch_size = 4})).empty());
-  CHECK(contains(text_of([] { (void)accel::make_data_loader(Counting(5)).size(); }), "ask has_size()"));
+  CHECK(contains(error_text<accel::UsageError>([] { (void)accel::make_data_loader(Counting(5)).size(); }),
+                 "ask has_size()"));
 }
 
 TEST_CASE("a stream goes on where it was left") {
@@ -174,7 +164,7 @@ TEST_CASE("epoch_size ends the epoch of a stream; one without an end needs it") 
   CHECK(loader.size() == 3);
   CHECK(all(loader).back().size() == 2);
   CHECK(all(accel::make_data_loader(Counting(11), {.batch_size = 4, .epoch_size = 6})).size() == 2);
-  CHECK(contains(text_of([] { (void)accel::make_data_loader(Endless()); }), ".epoch_size"));
+  CHECK(contains(error_text<accel::UsageError>([] { (void)accel::make_data_loader(Endless()); }), ".epoch_size"));
 }
 
 TEST_CASE("a sampler says which samples come, in which order, in each epoch") {
@@ -185,7 +175,8 @@ TEST_CASE("a sampler says which samples come, in which order, in each epoch") {
   CHECK(loader.size() == 1);
   CHECK(all(loader) == std::vector<Ids>{{2, 2}});
   const auto wrong = accel::make_data_loader(Numbers{2}, {.sampler = backwards});
-  CHECK(contains(text_of([&] { (void)all(wrong); }), "expected indices below 2 from sampler, found 4 at position 0"));
+  CHECK(contains(error_text<accel::UsageError>([&] { (void)all(wrong); }),
+                 "expected indices below 2 from sampler, found 4 at position 0"));
 }
 
 TEST_CASE("a batch sampler forms the batches, which are dealt as they are") {
@@ -212,7 +203,7 @@ TEST_CASE("options that contradict each other, or do not fit the data, are refus
   const auto sampler = [](std::int64_t) { return Ids{0}; };
   const auto batches = [](std::int64_t) { return std::vector<Ids>{{0}}; };
   const auto make = [](const DataLoaderOptions& options) {
-    return text_of([&] { (void)accel::make_data_loader(Numbers{5}, options); });
+    return error_text<accel::UsageError>([&] { (void)accel::make_data_loader(Numbers{5}, options); });
   };
   CHECK(contains(make({.shuffle = true, .sampler = sampler}), "expected shuffle or sampler, found both"));
   CHECK(contains(make({.batch_size = 2, .batch_sampler = batches}), "batch_sampler or batch_size"));
@@ -220,6 +211,7 @@ TEST_CASE("options that contradict each other, or do not fit the data, are refus
   CHECK(contains(make({.prefetch_factor = 0}), "prefetch_factor in 1..1024, found 0"));
   CHECK(contains(make({.num_workers = 5000}), "num_workers in 0..1024, found 5000"));
   CHECK(contains(make({.epoch_size = 3}), "expected no epoch_size for a data set with an index"));
-  const auto shuffled = text_of([] { (void)accel::make_data_loader(Counting(5), {.shuffle = true}); });
+  const auto shuffled =
+      error_text<accel::UsageError>([] { (void)accel::make_data_loader(Counting(5), {.shuffle = true}); });
   CHECK(contains(shuffled, "expected no shuffle for a stream"));
 }

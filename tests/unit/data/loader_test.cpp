@@ -1,6 +1,7 @@
 #include <accel/data.hpp>
 #include <accel/error.hpp>
 
+#include "support/error_text.hpp"
 #include "support/torch_doctest.hpp"
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 using accel::DataLoader;
 using accel::detail::ActiveLoaders;
 using accel::detail::LoaderBinding;
+using accel::test::error_text;
 
 namespace {
 
@@ -55,15 +57,6 @@ std::string ends(const DataLoader<Ids>& loader, const ActiveLoaders& active) {
   std::string marks;
   for ([[maybe_unused]] auto& batch : loader) marks += active.at_end() ? 'S' : '.';
   return marks;
-}
-
-std::string text_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const accel::UsageError& e) {
-    return e.what();
-  }
-  return "no UsageError";
 }
 
 static_assert(std::ranges::input_range<DataLoader<Ids>>);
@@ -127,7 +120,7 @@ TEST_CASE("set_epoch makes the next pass that epoch, whatever came before") {
   CHECK(flat(other) == third);
   CHECK(flat(other) == flat(reference));
   CHECK(other.epoch() == 3);
-  CHECK(text_of([&] { other.set_epoch(-1); }).find("found -1") != std::string::npos);
+  CHECK(error_text<accel::UsageError>([&] { other.set_epoch(-1); }).find("found -1") != std::string::npos);
 }
 
 TEST_CASE("the order of samples does not depend on the number of ranks") {
@@ -242,20 +235,22 @@ TEST_CASE("iterators on the heap may end in any order") {
 
 TEST_CASE("more ranks than batches is an error that names both, unless ranks may go without") {
   const auto loader = accel::make_data_loader(Numbers{5}, {.batch_size = 3});
-  const std::string text = text_of([&] { (void)loader.bind(binding(1, 4)); });
+  const std::string text = error_text<accel::UsageError>([&] { (void)loader.bind(binding(1, 4)); });
   CHECK(text.find("accel[1/4] prepare: expected at least 4 batches, one a rank, found 2 (5 samples, batch_size 3)") ==
         0);
   CHECK(text.find("even_batches = false") != std::string::npos);
   const auto dropping = accel::make_data_loader(Numbers{5}, {.batch_size = 3, .drop_last = true});
-  CHECK(text_of([&] { (void)dropping.bind(binding(0, 2)); }).find("found 1 (5 samples") != std::string::npos);
+  CHECK(error_text<accel::UsageError>([&] { (void)dropping.bind(binding(0, 2)); }).find("found 1 (5 samples") !=
+        std::string::npos);
   const auto uneven = accel::make_data_loader(Numbers{5}, {.batch_size = 3, .even_batches = false});
   CHECK(uneven.bind(binding(3, 4)).size() == 0);
 }
 
 TEST_CASE("a batch_size below one is an error that names it") {
-  CHECK(text_of([] {
+  CHECK(error_text<accel::UsageError>([] {
           (void)accel::make_data_loader(Numbers{5}, {.batch_size = 0});
         }).find("make_data_loader: expected batch_size >= 1, found 0") != std::string::npos);
-  CHECK(text_of([] { (void)accel::make_data_loader(Numbers{5}, {.batch_size = -2}); }).find("found -2") !=
-        std::string::npos);
+  CHECK(error_text<accel::UsageError>([] {
+          (void)accel::make_data_loader(Numbers{5}, {.batch_size = -2});
+        }).find("found -2") != std::string::npos);
 }

@@ -3,6 +3,7 @@
 #include <accel/data.hpp>
 #include <accel/error.hpp>
 
+#include "support/error_text.hpp"
 #include "support/torch_doctest.hpp"
 
 #include <ATen/ops/equal.h>
@@ -23,6 +24,8 @@
 using accel::DataLoader;
 using accel::DataLoaderOptions;
 using accel::DataLoaderState;
+using accel::test::contains;
+using accel::test::error_text;
 
 namespace {
 
@@ -62,20 +65,6 @@ std::vector<Ids> some(const DataLoader<Ids>& loader, std::size_t count) {
 
 std::ptrdiff_t threads() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
-}
-
-template <class E, class Call>
-std::string text_of(Call call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing of that kind was thrown";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 /// Knows how many copies there are, and gates each read.
@@ -208,7 +197,7 @@ TEST_CASE("an exception in a data set names the sample, comes in its place, and 
     const auto read = [&] {
       for (auto& batch : loader) seen.push_back(batch);
     };
-    const std::string text = text_of<accel::DataError>(read);
+    const std::string text = error_text<accel::DataError>(read);
     CHECK(text == "accel[0/1] DataLoader: expected to read sample 13 in epoch 2, found: torn page");
     CHECK(flat(seen) == Ids{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
     CHECK(threads() == before);
@@ -227,7 +216,7 @@ TEST_CASE("an exception in collate, and one that is no std::exception, come to t
       return samples;
     };
     const auto loader = accel::make_data_loader(Failing{99}, {.batch_size = 2, .num_workers = workers}, collate);
-    const std::string text = text_of<accel::DataError>([&] { (void)all(loader); });
+    const std::string text = error_text<accel::DataError>([&] { (void)all(loader); });
     CHECK(contains(text, "expected to read sample 4 in epoch 0, found: an exception that is no std::exception"));
   }
 }
@@ -288,7 +277,7 @@ TEST_CASE("case 22: skip_first_batches keeps the epoch, and holds for one pass")
   CHECK(skipping.size() == 8);
   CHECK(all(skipping) == epoch_two);
   CHECK(all(accel::skip_first_batches(loader, 100)).empty());
-  CHECK(contains(text_of<accel::UsageError>([&] { (void)accel::skip_first_batches(loader, -1); }), "found -1"));
+  CHECK(contains(error_text<accel::UsageError>([&] { (void)accel::skip_first_batches(loader, -1); }), "found -1"));
 }
 
 TEST_CASE("case 25, case 26: the position is what was handed out, not what workers read ahead") {
@@ -312,9 +301,9 @@ TEST_CASE("a state that does not fit is refused, and the loader stays where it w
   const auto loader = accel::make_data_loader(Numbers{10}, {.batch_size = 2, .seed = 3});
   (void)some(loader, 2);
   const DataLoaderState before = loader.state_dict();
-  CHECK(contains(text_of<accel::UsageError>([&] { loader.load_state_dict({.samples = 11}); }),
+  CHECK(contains(error_text<accel::UsageError>([&] { loader.load_state_dict({.samples = 11}); }),
                  "expected at most 10 samples, which is what an epoch has, found 11"));
-  CHECK(contains(text_of<accel::UsageError>([&] { loader.load_state_dict({.epoch = -1}); }), "found -1, 0 and 0"));
+  CHECK(contains(error_text<accel::UsageError>([&] { loader.load_state_dict({.epoch = -1}); }), "found -1, 0 and 0"));
   CHECK(loader.state_dict() == before);
 }
 
@@ -354,7 +343,7 @@ TEST_CASE("case 32: split_batches and dispatch_batches have the length that they
 
 TEST_CASE("case 33: a batch that the ranks cannot split names both numbers") {
   const auto loader = accel::make_data_loader(Numbers{100}, {.batch_size = 8, .split_batches = true});
-  const std::string text = text_of<accel::UsageError>([&] { (void)loader.bind(binding(1, 3)); });
+  const std::string text = error_text<accel::UsageError>([&] { (void)loader.bind(binding(1, 3)); });
   CHECK(contains(text, "accel[1/3] prepare: expected a batch_size that 3 ranks can split, found 8"));
 }
 

@@ -1,6 +1,7 @@
 #include <accel/error.hpp>
 #include <accel/metrics.hpp>
 
+#include "support/error_text.hpp"
 #include "support/torch_doctest.hpp"
 
 #include <ATen/TensorOperators.h>
@@ -14,25 +15,13 @@
 #include <string>
 
 namespace metrics = accel::metrics;
+using accel::test::contains;
+using accel::test::error_text;
 
 namespace {
 
 const at::Tensor kReferences = at::tensor({1, 1, 1, 0, 0, 0, 0, 0}, at::kLong);
 const at::Tensor kPredictions = at::tensor({1, 1, 0, 1, 0, 0, 0, 0}, at::kLong);
-
-template <class Call>
-std::string text_of(Call call) {
-  try {
-    call();
-  } catch (const accel::UsageError& error) {
-    return error.what();
-  }
-  return "no UsageError";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 
@@ -82,7 +71,7 @@ TEST_CASE("merge adds rows, reset forgets them, ignored references are left out"
 
 TEST_CASE("wrong rows are refused by value and index, and nothing is taken in") {
   metrics::Accuracy accuracy({.num_classes = 3});
-  CHECK(contains(text_of([&] { accuracy.update(at::tensor({0, 3}), at::tensor({0, 1})); }), "3"));
+  CHECK(contains(error_text<accel::UsageError>([&] { accuracy.update(at::tensor({0, 3}), at::tensor({0, 1})); }), "3"));
   CHECK_THROWS_AS(accuracy.update(at::tensor({0, 1}), at::tensor({0, -1})), accel::UsageError);
   CHECK_THROWS_AS(accuracy.update(at::tensor({0, 1}), at::tensor({0})), accel::UsageError);
   CHECK_THROWS_AS(accuracy.update(at::full({2, 4}, 1.0), at::tensor({0, 1})), accel::UsageError);
