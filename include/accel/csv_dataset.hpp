@@ -18,9 +18,11 @@ namespace accel {
 
 /// A column, by its name in the header row or by its place, counted from 0.
 struct CsvColumn {
+  // NOLINTBEGIN(google-explicit-constructor): a name or a place stands where a column is wanted
   CsvColumn(const char* name) : key(std::string(name)) {}
   CsvColumn(std::string name) : key(std::move(name)) {}
   CsvColumn(int place) : key(place) {}
+  // NOLINTEND(google-explicit-constructor)
 
   std::variant<std::string, int> key;
 };
@@ -28,9 +30,11 @@ struct CsvColumn {
 /// A column of numbers with its dtype: bool (true, false, 1, 0), an integer type but unsigned ones above 8 bits, or a
 /// floating type.
 struct CsvNumber : CsvColumn {
+  // NOLINTBEGIN(google-explicit-constructor)
   CsvNumber(const char* name, c10::ScalarType type = c10::kFloat) : CsvColumn(name), dtype(type) {}
   CsvNumber(std::string name, c10::ScalarType type = c10::kFloat) : CsvColumn(std::move(name)), dtype(type) {}
   CsvNumber(int place, c10::ScalarType type = c10::kFloat) : CsvColumn(place), dtype(type) {}
+  // NOLINTEND(google-explicit-constructor)
 
   c10::ScalarType dtype;
 };

@@ -75,7 +75,7 @@ at::Tensor read_idx(const FilePlace& place) {
 }
 
 at::Tensor read_images(const FilePlace& place) {
-  const at::Tensor images = read_idx(place);
+  at::Tensor images = read_idx(place);
   if (images.scalar_type() != c10::kByte || images.dim() != 3 || images.size(1) != kSide || images.size(2) != kSide)
     place.fail("uint8 images of shape [N, 28, 28]", cat(c10::toString(images.scalar_type()), " ", images.sizes()),
                "name the file of the images first, then that of the labels; for others use load_idx and TensorDataset");

@@ -31,7 +31,7 @@ class StreamSteps final : public StepSource {
   std::shared_ptr<Step> next() override {
     if (!has_batch(ahead_)) return nullptr;
     const DataScope scope(facts_.seed, facts_.plan.epoch, ahead_->position_after, facts_.num_workers > 0);
-    const std::shared_ptr<Step> step = std::move(ahead_);
+    std::shared_ptr<Step> step = std::move(ahead_);
     guarded([&] { ahead_ = read_step(); });
     for (std::size_t part = 0; part < step->parts.size(); ++part)
       step->parts[part].last = ahead_ == nullptr || !ahead_->parts[part].present;

@@ -103,7 +103,7 @@ at::Tensor valid_rows(const at::Tensor& predicted, const at::Tensor& reference, 
   };
   const at::Tensor inside_both = inside(predicted).logical_and_(inside(reference));
   const at::Tensor counts = rule.ignore_index ? reference.ne(*rule.ignore_index) : reference.eq(reference);
-  const at::Tensor valid = counts.logical_and(inside_both);
+  at::Tensor valid = counts.logical_and(inside_both);
   if (predicted.numel() == 0) return valid;
   const at::Tensor wrong = counts.logical_and(inside_both.logical_not());
   if (log.at_once && !wrong.any().item<bool>()) return valid;
